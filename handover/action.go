@@ -1,0 +1,90 @@
+package handover
+
+import "time"
+
+// Action is one thing to do. The actions of one Step are done in the order of
+// the slice; each says what must have happened before it.
+type Action interface{ isAction() }
+
+// Order tells a trainer its new budget: a shrink when it is below the last, a
+// grant when it is above. It goes out before any SetBound of the same slice.
+type Order struct {
+	Epoch   Epoch
+	Trainer TrainerID
+	Bytes   Bytes
+	// Within is the latest useful time, from send; 0 means no hurry.
+	Within time.Duration
+	// Reason is one of: arrival, forecast, short, engine_down, floor, grow, fence,
+	// min.
+	Reason string
+	// Shrink says that memory is to be given back.
+	Shrink bool
+}
+
+// SetBound tells an engine its new kv_bound. A rise is only ever emitted after
+// the device has confirmed that the bytes are free.
+type SetBound struct {
+	Epoch  Epoch
+	Engine EngineID
+	Bytes  Bytes
+	Reason string
+}
+
+// ReadTrainer asks the device for a trainer's bytes at once, to confirm an ack
+// (or a death); the answer is a TrainerSeen.
+type ReadTrainer struct{ Trainer TrainerID }
+
+// Hold parks a request; the proxy keeps it until Release or Reject names it.
+type Hold struct{ ID RequestID }
+
+// Release forwards a request.
+type Release struct {
+	ID      RequestID
+	Outcome Outcome
+}
+
+// Reject refuses a request.
+type Reject struct {
+	ID         RequestID
+	Outcome    Outcome
+	RetryAfter time.Duration
+}
+
+// RefuseFloor answers a FloorAsked that cannot be met; a granted one is an
+// Order with reason floor. Floor is the one that stays in force.
+type RefuseFloor struct {
+	Trainer TrainerID
+	Floor   Bytes
+}
+
+// Wake asks for a Tick no later than At.
+type Wake struct{ At At }
+
+// HandoverDone is the record of one finished change of who holds memory, for
+// metrics and /api/v1/handovers.
+type HandoverDone struct {
+	Epoch   Epoch
+	Trainer TrainerID
+	Shrink  bool
+	Reason  string
+	// From and To are budgets; Freed is the fall of the trainer's own bytes that
+	// the device showed between decision and confirmation.
+	From, To, Freed Bytes
+	// Decided, Acked and Confirmed are offsets; Acked or Confirmed is 0 when it
+	// never came.
+	Decided, Acked, Confirmed At
+	// Result is confirmed, late (confirmed after Within), superseded, unconfirmed
+	// or gone.
+	Result string
+	How    string
+}
+
+func (Order) isAction()        {}
+func (SetBound) isAction()     {}
+func (ReadTrainer) isAction()  {}
+func (Hold) isAction()         {}
+func (Release) isAction()      {}
+func (Reject) isAction()       {}
+func (RefuseFloor) isAction()  {}
+func (Wake) isAction()         {}
+func (HandoverDone) isAction() {}

@@ -1,0 +1,153 @@
+package handover
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+// Config is all that the core is told before its first event. Zero values are
+// replaced by those of DefaultConfig where they make no sense.
+type Config struct {
+	// Session is the sidecar's start count, from the device's lock file.
+	Session uint32
+	Devices []DeviceConfig
+	Engines []EngineConfig
+
+	// Mode is ModeElastic, or ModeStatic: a fixed split by StaticKVFrac, one grant
+	// and one bound at start and no orders after.
+	Mode Mode
+	// StaticKVFrac is the part of the elastic bytes that KV gets under ModeStatic,
+	// 0 to 1.
+	StaticKVFrac float64
+
+	// Quantum is the unit of budgets. Smaller means more orders, larger lends
+	// less. Default 16 MiB.
+	Quantum Bytes
+	// Reserve is kept out of training beyond the forecast. Default 32 MiB; too
+	// low and every arrival orders, too high and training loses it all day.
+	Reserve Bytes
+	// AckWithin is the deadline of a shrink that a request waits for. Default
+	// 12 ms: shorter fails open needlessly, longer eats TTFT.
+	AckWithin time.Duration
+	// Hold is HoldAuto (hold only where forwarding would do harm) or HoldNever.
+	Hold HoldMode
+	// Owed is what happens to held requests when an ack stays out past its
+	// deadline: OwedFailOpen or OwedRefuse.
+	Owed OwedMode
+	// QueueLimit bounds the held requests; beyond it, 429. Default 1024.
+	QueueLimit int
+	// Quantile is the forecast's quantile that a bound must cover. Default 0.95.
+	Quantile float64
+	// Horizon is how far the forecast looks when it decides to lend. Default 1 s:
+	// shorter makes training flap, longer lends less.
+	Horizon time.Duration
+}
+
+// DeviceConfig is one device: the bytes that may be used in all, and those kept
+// free against error and races.
+type DeviceConfig struct {
+	ID       DeviceID
+	Capacity Bytes
+	Headroom Bytes
+}
+
+// EngineConfig is one engine and the devices whose bytes its KV takes alike.
+type EngineConfig struct {
+	ID      EngineID
+	Devices []DeviceID
+	Fence   Fence
+	// Pool is the whole KV pool: the ceiling of any bound.
+	Pool Bytes
+	// Resident is the bytes that cannot move, until the device shows more.
+	Resident Bytes
+	// StartBytes is all that a start needs (weights, pool, workspace): what
+	// training leaves free while the engine is down. 0 means Resident + bound.
+	StartBytes Bytes
+	// BytesPerToken and BlockTokens are the KV geometry per device.
+	BytesPerToken Bytes
+	BlockTokens   int
+	// MaxModelLen bounds prompt + answer in tokens; 0 unknown.
+	MaxModelLen int
+	// MinBound is never undercut: the largest single request the engine accepts,
+	// so that it can always make progress. 0 means one block.
+	MinBound Bytes
+	// Preempts says that the engine preempts running requests when short.
+	Preempts bool
+	// AllocDelay is the engine's own arrival → allocation delay, during which a
+	// handover costs the request nothing.
+	AllocDelay time.Duration
+	// MapAhead is, for FenceArena, the longest map-plus-prealloc the engine was
+	// seen to take; growth over twice of it stays within half the headroom.
+	MapAhead time.Duration
+}
+
+// Mode is how the elastic bytes are shared.
+type Mode string
+
+// HoldMode is when a request may be held.
+type HoldMode string
+
+// OwedMode is the answer to an ack that is owed past its deadline.
+type OwedMode string
+
+// The values of the modes, as configs spell them.
+const (
+	ModeElastic  Mode     = "elastic"
+	ModeStatic   Mode     = "static"
+	HoldAuto     HoldMode = "auto"
+	HoldNever    HoldMode = "never"
+	OwedFailOpen OwedMode = "fail_open"
+	OwedRefuse   OwedMode = "refuse"
+)
+
+// DefaultConfig has every default that does not depend on the machine.
+func DefaultConfig() Config {
+	return Config{
+		Mode:       ModeElastic,
+		Quantum:    16 * size.MiB,
+		Reserve:    32 * size.MiB,
+		AckWithin:  12 * time.Millisecond,
+		Hold:       HoldAuto,
+		Owed:       OwedFailOpen,
+		QueueLimit: 1024,
+		Quantile:   0.95,
+		Horizon:    time.Second,
+	}
+}
+
+// Validate names the key, the value and the rule of the first thing wrong.
+func (c Config) Validate() error {
+	switch {
+	case c.Mode != ModeElastic && c.Mode != ModeStatic:
+		return fmt.Errorf("policy.mode: got %q, want elastic or static", c.Mode)
+	case c.StaticKVFrac < 0 || c.StaticKVFrac > 1:
+		return fmt.Errorf("policy.static_kv_frac: got %v, want a fraction in [0, 1]", c.StaticKVFrac)
+	case c.Quantum <= 0:
+		return fmt.Errorf("policy.quantum: got %v, want more than 0", c.Quantum)
+	case c.Reserve < 0:
+		return fmt.Errorf("policy.reserve: got %v, want 0 or more", c.Reserve)
+	case c.AckWithin <= 0:
+		return fmt.Errorf("admission.within: got %v, want more than 0", c.AckWithin)
+	case c.Hold != HoldAuto && c.Hold != HoldNever:
+		return fmt.Errorf("admission.hold: got %q, want auto or never", c.Hold)
+	case c.Owed != OwedFailOpen && c.Owed != OwedRefuse:
+		return fmt.Errorf("admission.owed: got %q, want fail_open or refuse", c.Owed)
+	case c.QueueLimit <= 0:
+		return fmt.Errorf("admission.queue_limit: got %d, want more than 0", c.QueueLimit)
+	case c.Quantile <= 0 || c.Quantile >= 1:
+		return fmt.Errorf("policy.quantile: got %v, want a fraction in (0, 1)", c.Quantile)
+	case c.Horizon <= 0:
+		return fmt.Errorf("policy.horizon: got %v, want more than 0", c.Horizon)
+	}
+	for _, d := range c.Devices {
+		if d.Capacity <= 0 {
+			return fmt.Errorf("devices.%s.capacity: got %v, want more than 0", d.ID, d.Capacity)
+		}
+		if d.Headroom < 0 || d.Headroom >= d.Capacity {
+			return fmt.Errorf("devices.%s.headroom: got %v, want at least 0 and below the capacity %v", d.ID, d.Headroom, d.Capacity)
+		}
+	}
+	return nil
+}

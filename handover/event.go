@@ -1,0 +1,189 @@
+package handover
+
+import "time"
+
+// Event is one thing that happened. Every event carries the time at which it
+// did; times never go back from one Step to the next.
+type Event interface{ when() At }
+
+// Tick tells the core that time has passed. The sidecar sends one when the time
+// named by the last Wake action has come, and at its idle interval.
+type Tick struct{ At At }
+
+// Arrived is a request that the proxy has read and wants to forward.
+type Arrived struct {
+	At     At
+	ID     RequestID
+	Engine EngineID
+	// PromptBytes is the length of the prompt's text in the body. The core turns
+	// it into tokens by the ratio that it learns from Finished.
+	PromptBytes int
+	// MaxTokens is the answer's limit as the client gave it; 0 means none given.
+	MaxTokens int
+	// Sequences is n (or best_of), the sequences that the engine will run; 0 is 1.
+	Sequences int
+	// NeedBytes, when above 0, is the request's KV need at its end and replaces
+	// the core's own estimate.
+	NeedBytes Bytes
+	// Slack is the time that the TTFT objective can spare for waiting.
+	Slack time.Duration
+	// CanReroute says that another engine could serve it. Kept for the ladder of
+	// a later issue.
+	CanReroute bool
+}
+
+// Progressed reports generated tokens of running requests, batched: one event
+// for all that moved since the last.
+type Progressed struct {
+	At     At
+	Counts []Progress
+}
+
+// Progress is one request's total of generated tokens (or chunks, until usage
+// corrects them).
+type Progress struct {
+	ID           RequestID
+	OutputTokens int
+}
+
+// Finished is a request that ended, for whatever reason; it is sent exactly
+// once for every Arrived, also for those that were rejected or whose client
+// left while held. Token counts are from usage where it came, else 0.
+type Finished struct {
+	At           At
+	ID           RequestID
+	PromptTokens int
+	OutputTokens int
+}
+
+// EngineSeen is what an engine said of itself, all devices of it alike: bytes
+// are per device.
+type EngineSeen struct {
+	At     At
+	Engine EngineID
+	// Held is KV physically mapped now, Evictable the part of it that only
+	// caches, Bound the bound that the engine says it obeys (0 unknown).
+	Held, Evictable, Bound Bytes
+	// Needed is what live requests use of Held (logical use).
+	Needed Bytes
+	// Resident is weights, context and workspace as the device shows them: process
+	// bytes minus Held, read consistently; 0 when this sample cannot say.
+	Resident Bytes
+	// Running and Waiting count requests in the engine.
+	Running, Waiting int
+	// Short is the bytes by which the engine's oldest waiting request lacks
+	// blocks, when it can say; 0 otherwise.
+	Short Bytes
+}
+
+// EngineDown is an engine that died or stopped answering. Training makes room
+// for its whole start before anything grows again.
+type EngineDown struct {
+	At     At
+	Engine EngineID
+}
+
+// EngineUp is an engine that answers (again). Its bound is fenced before
+// anything else.
+type EngineUp struct {
+	At     At
+	Engine EngineID
+}
+
+// BoundSet is the engine's confirmation of a SetBound, with what it holds now.
+type BoundSet struct {
+	At     At
+	Engine EngineID
+	Epoch  Epoch
+	Bound  Bytes
+	Held   Bytes
+}
+
+// BoundFailed is a SetBound that got no answer or a refusal.
+type BoundFailed struct {
+	At     At
+	Engine EngineID
+	Epoch  Epoch
+}
+
+// Hello is a trainer that connected, or connected again. Ceiling, Held and
+// LastEpoch are its own words about now. A job with several ranks or devices
+// sends one each.
+type Hello struct {
+	At      At
+	Trainer TrainerID
+	// Job groups the trainers whose order is one order: it is confirmed when each
+	// of them is.
+	Job    string
+	Device DeviceID
+	// Floor is the bytes that the trainer cannot give back; FloorKnown is false
+	// until its dry step has measured it, and nothing is granted before.
+	Floor      Bytes
+	FloorKnown bool
+	Ceiling    Bytes
+	Held       Bytes
+	LastEpoch  Epoch
+	// MinBudget is the least activation memory with which it can go on at all.
+	MinBudget Bytes
+	// Suspended is what it keeps when ordered to 0.
+	Suspended Bytes
+}
+
+// Acked is a trainer's answer to an Order: a promise that it holds at most Held
+// activation bytes until the next grant.
+type Acked struct {
+	At      At
+	Trainer TrainerID
+	Epoch   Epoch
+	Held    Bytes
+	// How is the trainer's word for the way: cached, drop, suspend, discard,
+	// finish, nothing or superseded.
+	How string
+}
+
+// FloorAsked is a trainer asking for a higher floor before it takes it.
+type FloorAsked struct {
+	At      At
+	Trainer TrainerID
+	Floor   Bytes
+}
+
+// TrainerGone is a trainer whose connection ended. Its bytes count until the
+// device shows them gone.
+type TrainerGone struct {
+	At      At
+	Trainer TrainerID
+}
+
+// TrainerSeen is the device's own word about a trainer: all its bytes on the
+// device (floor and activations), beyond its baseline. After TrainerGone, 0
+// says that the process has left the device.
+type TrainerSeen struct {
+	At      At
+	Trainer TrainerID
+	Bytes   Bytes
+}
+
+// CapacitySeen is a device whose capacity changed, or is read for the first
+// time after the config.
+type CapacitySeen struct {
+	At       At
+	Device   DeviceID
+	Capacity Bytes
+}
+
+func (e Tick) when() At         { return e.At }
+func (e Arrived) when() At      { return e.At }
+func (e Progressed) when() At   { return e.At }
+func (e Finished) when() At     { return e.At }
+func (e EngineSeen) when() At   { return e.At }
+func (e EngineDown) when() At   { return e.At }
+func (e EngineUp) when() At     { return e.At }
+func (e BoundSet) when() At     { return e.At }
+func (e BoundFailed) when() At  { return e.At }
+func (e Hello) when() At        { return e.At }
+func (e Acked) when() At        { return e.At }
+func (e FloorAsked) when() At   { return e.At }
+func (e TrainerGone) when() At  { return e.At }
+func (e TrainerSeen) when() At  { return e.At }
+func (e CapacitySeen) when() At { return e.At }
