@@ -1,0 +1,223 @@
+package device
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lull-project/lull/size"
+)
+
+// TestMain doubles as the process that is measured: it maps what it is told on
+// stdin and says so.
+func TestMain(m *testing.M) {
+	if os.Getenv("LULL_DEVICE_CHILD") == "1" {
+		holdMemory()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func holdMemory() {
+	var region []byte
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch in.Text() {
+		case "take":
+			region, _ = syscall.Mmap(-1, 0, 64<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+			for i := 0; i < len(region); i += 4096 {
+				region[i] = 1
+			}
+		case "give":
+			_ = syscall.Munmap(region)
+		}
+		fmt.Println(in.Text())
+	}
+}
+
+type child struct {
+	cmd *exec.Cmd
+	in  *bufio.Writer
+	out *bufio.Scanner
+}
+
+func startChild(t *testing.T) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "LULL_DEVICE_CHILD=1")
+	stdin, _ := cmd.StdinPipe()
+	stdout, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	c := &child{cmd: cmd, in: bufio.NewWriter(stdin), out: bufio.NewScanner(stdout)}
+	c.say(t, "ready")
+	return c
+}
+
+func (c *child) say(t *testing.T, word string) {
+	t.Helper()
+	fmt.Fprintln(c.in, word)
+	if err := c.in.Flush(); err != nil || !c.out.Scan() {
+		t.Fatalf("child did not answer %q: %v", word, err)
+	}
+}
+
+func TestReadFollowsMemoryUpAndDown(t *testing.T) {
+	c := startChild(t)
+	p, err := Open(c.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	before, _ := p.Read()
+	c.say(t, "take")
+	taken, _ := p.Read()
+	c.say(t, "give")
+	after, _ := p.Read()
+	if grown := taken - before; grown < 63*size.MiB || grown > 70*size.MiB {
+		t.Errorf("64MiB taken showed as %v", grown)
+	}
+	if left := after - before; left > 6*size.MiB {
+		t.Errorf("after giving 64MiB back %v are left, want about none", left)
+	}
+}
+
+func TestReadSaysGoneAfterTheProcessEnds(t *testing.T) {
+	c := startChild(t)
+	p, err := Open(c.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
+	if _, err := p.Read(); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), fmt.Sprint(p.PID())) {
+		t.Errorf("read after the end: %v, want ErrGone with the pid", err)
+	}
+	if _, err := ReadTree(p.PID()); !errors.Is(err, ErrGone) {
+		t.Errorf("tree after the end: %v, want ErrGone", err)
+	}
+	if _, err := Open(p.PID()); !errors.Is(err, ErrGone) {
+		t.Errorf("open after the end: %v, want ErrGone", err)
+	}
+}
+
+func TestZombieHasNoMemory(t *testing.T) {
+	if _, err := parseStatus(7, []byte("Name:\tx\nState:\tZ (zombie)\n")); !errors.Is(err, ErrGone) {
+		t.Errorf("zombie: %v, want ErrGone", err)
+	}
+}
+
+func TestReadTreeIncludesChildren(t *testing.T) {
+	c := startChild(t)
+	own, err := readOnce(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.say(t, "take")
+	tree, err := ReadTree(os.Getpid())
+	if err != nil || tree < own/2+64*size.MiB {
+		t.Errorf("tree %v (%v), want at least the child's 64MiB beside our %v", tree, err, own)
+	}
+}
+
+func TestPIDByPortFindsTheListener(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if pid, err := PIDByPort(port); err != nil || pid != os.Getpid() {
+		t.Errorf("pid %d, %v, want %d", pid, err, os.Getpid())
+	}
+	_ = l.Close()
+	want := fmt.Sprintf("device: pid by port %d: nobody listens there", port)
+	if _, err := PIDByPort(port); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestCgroupNamesTheFileItRead(t *testing.T) {
+	b, file, err := Cgroup(os.Getpid())
+	if err != nil {
+		if !strings.Contains(err.Error(), "no memory file can be read under /sys/fs/cgroup") {
+			t.Errorf("error %v does not say what is missing", err)
+		}
+		return
+	}
+	if b <= 0 || file == "" {
+		t.Errorf("got %v from %q", b, file)
+	}
+}
+
+func TestCgroupFilesPreferTheMemoryController(t *testing.T) {
+	got := cgroupFiles("4:memory:/a/b\n1:cpu:/x\n0::/c\nnonsense\n")
+	want := []string{
+		"/sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+		"/sys/fs/cgroup/c/memory.current", "/sys/fs/cgroup/unified/c/memory.current",
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestLockIsHeldByOneAndCountsStarts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	first, err := Acquire(dir, "host0")
+	if err != nil || first.Session != 1 {
+		t.Fatalf("first: %+v, %v", first, err)
+	}
+	want := "device: lock " + filepath.Join(dir, "host0.lock") + ": another sidecar holds it; one sidecar writes a device"
+	if _, err := Acquire(dir, "host0"); err == nil || err.Error() != want {
+		t.Errorf("second while held: %v, want %s", err, want)
+	}
+	if err := first.Release(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Acquire(dir, "host0")
+	if err != nil || again.Session != 2 {
+		t.Errorf("after release: %+v, %v, want session 2", again, err)
+	}
+}
+
+func TestLockRefusesACounterThatIsNone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "gpu0.lock"), []byte("seven\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Acquire(dir, "gpu0"); err == nil || !strings.Contains(err.Error(), `got "seven", want a count below 1048576`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestLockSaysWhyTheDirectoryCannotBeMade(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Acquire(filepath.Join(file, "run"), "host0"); err == nil || !strings.HasPrefix(err.Error(), "device: lock host0: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	p, err := Open(os.Getpid())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := p.Read(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
