@@ -1,0 +1,107 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+const minimal = `
+devices:
+  - {id: host0, kind: host, capacity: 1GiB, headroom: 64MiB}
+engines:
+  - {name: main, kind: emulator, url: "http://127.0.0.1:8000", devices: [host0]}
+`
+
+func TestParseKeepsDefaultsWhereTheFileIsSilent(t *testing.T) {
+	f, err := Parse([]byte(minimal + "slo: {ttft: 680ms}\npolicy: {quantum: 32MiB}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Policy.Quantum != 32*size.MiB || f.Policy.Quantile != 0.95 || f.SLO.TTFT != 680*time.Millisecond {
+		t.Errorf("got %+v", f)
+	}
+	if f.Devices[0].Capacity != size.GiB || f.Engines[0].Devices[0] != "host0" || f.Admin.Listen != "127.0.0.1:9797" {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"unknown key":         {minimal + "slo: {tfft: 1s}", "slo.tfft: no such key; see `lull config --print-default`"},
+		"unknown section":     {minimal + "slow: 1", "slow: no such key; see `lull config --print-default`"},
+		"unknown device key":  {"devices: [{idd: a}]", "devices[0].idd: no such key; see `lull config --print-default`"},
+		"duration no unit":    {minimal + "slo: {ttft: 5}", "slo.ttft: got 5, want a duration such as 12ms or 10s"},
+		"negative duration":   {minimal + "slo: {ttft: -5s}", `slo.ttft: got "-5s", want a duration such as 12ms or 10s`},
+		"decimal unit":        {minimal + "policy: {quantum: 5MB}", `policy.quantum: got "5MB", want a size such as 640MiB`},
+		"text for a number":   {minimal + "policy: {quantile: high}", `policy.quantile: got "high", want a number`},
+		"number for a text":   {minimal + "listen: 8080", `listen: got 8080, want text (put it in quotes)`},
+		"no port":             {minimal + "listen: localhost", `listen: got "localhost", want host:port`},
+		"no engines":          {"devices: []", "engines: got none, want at least one with a url"},
+		"engine without name": {"engines: [{kind: vllm, url: 'http://a:1'}]", `engines[0].name: got "", want a name`},
+		"engine kind":         {"engines: [{name: a, kind: foo, url: 'http://a:1'}]", `engines[0].kind: got "foo", want one of [auto emulator vllm lull-vllm llamacpp openai]`},
+		"engine url":          {"engines: [{name: a, kind: vllm, url: 'a:1'}]", `engines[0].url: got "a:1", want http://host:port or https://host:port`},
+		"engine twice":        {"engines: [{name: a, kind: vllm, url: 'http://a:1'}, {name: a, kind: vllm, url: 'http://a:2'}]", `engines[1].name: got "a" again, want each engine once`},
+		"engine device":       {"engines: [{name: a, kind: vllm, url: 'http://a:1', devices: [gpu9]}]", `engines[0].devices: got "gpu9", want the id of a device in devices`},
+		"page missing":        {"engines: [{name: a, kind: lull-vllm, url: 'http://a:1'}]", `engines[0].page: got "", want the path of lull-vllm's page (see docs/VLLM.md)`},
+		"device kind":         {"devices: [{id: a, kind: tpu}]", `devices[0].kind: got "tpu", want host`},
+		"device id":           {"devices: [{kind: host}]", `devices[0].id: got "", want a name`},
+		"device twice":        {"devices: [{id: a, kind: host, capacity: 1GiB}, {id: a, kind: host, capacity: 1GiB}]", `devices[1].id: got "a" again, want each device once`},
+		"no capacity":         {"devices: [{id: a, kind: host}]", "devices[0].capacity: got 0B, want more than 0"},
+		"headroom":            {"devices: [{id: a, kind: host, capacity: 1GiB, headroom: 1GiB}]", "devices[0].headroom: got 1.0GiB, want at least 0 and below the capacity 1.0GiB"},
+		"heartbeat":           {minimal + "trainers: {heartbeat: 0s}", "trainers.heartbeat: got 0s, want more than 0"},
+		"lease":               {minimal + "trainers: {lease: 1ms}", "trainers.lease: got 1ms, want at least the heartbeat 1s"},
+		"socket":              {minimal + "trainers: {socket: ''}", `trainers.socket: got "", want the path of a Unix socket`},
+		"idle":                {minimal + "proxy: {idle_timeout: 0s}", "proxy.idle_timeout: got 0s, want more than 0"},
+		"log level":           {minimal + "telemetry: {log_level: loud}", `telemetry.log_level: got "loud", want one of [debug info warn error]`},
+		"section is a text":   {minimal + "slo: fast", `slo: got "fast", want a section with keys`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse([]byte(c.text))
+			if err == nil || err.Error() != c.want {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestTextThatIsNoYAMLIsRefused(t *testing.T) {
+	if _, err := Parse([]byte("a: [")); err == nil || !strings.HasPrefix(err.Error(), "not YAML: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestLoadNamesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lull.yaml")
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("missing file: %v, want its path", err)
+	}
+	if err := os.WriteFile(path, []byte("engines: []"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.HasPrefix(err.Error(), path+": engines: ") {
+		t.Errorf("bad file: %v, want its path and key", err)
+	}
+}
+
+func TestPrintedDefaultIsAValidFile(t *testing.T) {
+	f, err := Parse([]byte(Example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Default()
+	if f.Policy != d.Policy || f.Admission != d.Admission || f.Trainers.Lease != d.Trainers.Lease || f.Listen != d.Listen ||
+		f.Proxy != d.Proxy || f.StateDir != d.StateDir || f.Telemetry != d.Telemetry || f.Trainers.Socket != d.Trainers.Socket {
+		t.Errorf("the example's values differ from the defaults:\n%+v\n%+v", f, d)
+	}
+}
+
+func FuzzParseNeverPanics(f *testing.F) {
+	f.Add([]byte(Example))
+	f.Add([]byte("engines: [1, {name: 2}]"))
+	f.Fuzz(func(_ *testing.T, text []byte) { _, _ = Parse(text) })
+}

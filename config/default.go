@@ -1,0 +1,34 @@
+package config
+
+import (
+	"time"
+
+	"github.com/lull-project/lull/handover"
+)
+
+// Default is a File with every default that does not depend on the machine: no
+// devices and no engines.
+func Default() File {
+	core := handover.DefaultConfig()
+	return File{
+		Listen:   "127.0.0.1:8080",
+		StateDir: "/run/lull",
+		Admin:    Admin{Listen: "127.0.0.1:9797"},
+		Trainers: Trainers{Socket: "/run/lull/lull.sock", Heartbeat: time.Second, Lease: 10 * time.Second},
+		Policy: Policy{
+			Mode: core.Mode, Quantum: core.Quantum, Reserve: core.Reserve, Quantile: core.Quantile, Horizon: core.Horizon,
+		},
+		Admission: Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
+		Proxy:     Proxy{IdleTimeout: 5 * time.Minute},
+		Telemetry: Telemetry{LogLevel: "info"},
+	}
+}
+
+// ForUpstream is the file that `lull serve --upstream URL` stands for: one
+// engine of whatever kind answers, on this host, with nothing lent until a
+// device's capacity is given.
+func ForUpstream(url string) File {
+	f := Default()
+	f.Engines = []Engine{{Name: "main", Kind: "auto", URL: url}}
+	return f
+}

@@ -1,0 +1,118 @@
+package config
+
+import (
+	"time"
+
+	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
+)
+
+// File is lull.yaml.
+type File struct {
+	// Listen is the address that clients use instead of the server's own.
+	Listen string `koanf:"listen"`
+	// StateDir keeps the device locks and session counters. It must survive a
+	// restart of the sidecar, and only there does it matter.
+	StateDir  string    `koanf:"state_dir"`
+	Admin     Admin     `koanf:"admin"`
+	Devices   []Device  `koanf:"devices"`
+	Engines   []Engine  `koanf:"engines"`
+	Trainers  Trainers  `koanf:"trainers"`
+	Policy    Policy    `koanf:"policy"`
+	Admission Admission `koanf:"admission"`
+	Proxy     Proxy     `koanf:"proxy"`
+	SLO       SLO       `koanf:"slo"`
+	Telemetry Telemetry `koanf:"telemetry"`
+}
+
+// Admin is the operator's listener.
+type Admin struct {
+	// Listen is the address of /healthz, /readyz, /metrics and /api/v1; keep it on
+	// loopback, it has no authentication.
+	Listen string `koanf:"listen"`
+}
+
+// Device is one device whose bytes engines and trainers share.
+type Device struct {
+	ID string `koanf:"id"`
+	// Kind is host.
+	Kind string `koanf:"kind"`
+	// Capacity is what may be used in all; Headroom is kept free of it. Too low a
+	// headroom and a late reading runs into the end, too high and it lies idle.
+	Capacity size.Bytes `koanf:"capacity"`
+	Headroom size.Bytes `koanf:"headroom"`
+}
+
+// Engine is one LLM server.
+type Engine struct {
+	Name string `koanf:"name"`
+	// Kind is auto, emulator, vllm, lull-vllm, llamacpp or openai.
+	Kind string `koanf:"kind"`
+	URL  string `koanf:"url"`
+	// Devices are the ids of the devices that its KV cache takes bytes from, alike.
+	Devices []string `koanf:"devices"`
+	// PID is the server's process; 0 finds it by the port of URL.
+	PID int `koanf:"pid"`
+	// Pool, Resident, Start, BytesPerToken and BlockTokens replace what the engine
+	// says or the device shows; 0 leaves it to them.
+	Pool          size.Bytes `koanf:"pool"`
+	Resident      size.Bytes `koanf:"resident"`
+	Start         size.Bytes `koanf:"start"`
+	BytesPerToken size.Bytes `koanf:"bytes_per_token"`
+	BlockTokens   int        `koanf:"block_tokens"`
+	// AllocDelay is the engine's own delay from a request's arrival to its first
+	// KV block, during which a handover costs the request nothing.
+	AllocDelay time.Duration `koanf:"alloc_delay"`
+	// Page is the shared-memory page of lull-vllm.
+	Page string `koanf:"page"`
+}
+
+// Trainers is the control channel.
+type Trainers struct {
+	Socket string `koanf:"socket"`
+	// AllowUIDs may connect beside the sidecar's own user and root.
+	AllowUIDs []int         `koanf:"allow_uids"`
+	Heartbeat time.Duration `koanf:"heartbeat"`
+	// Lease is how long a trainer keeps its last grant once the sidecar is gone.
+	Lease time.Duration `koanf:"lease"`
+}
+
+// Policy is how the elastic bytes are shared.
+type Policy struct {
+	Mode         handover.Mode `koanf:"mode"`
+	StaticKVFrac float64       `koanf:"static_kv_frac"`
+	Quantum      size.Bytes    `koanf:"quantum"`
+	Reserve      size.Bytes    `koanf:"reserve"`
+	Quantile     float64       `koanf:"quantile"`
+	Horizon      time.Duration `koanf:"horizon"`
+}
+
+// Admission is what happens to a request that finds memory short.
+type Admission struct {
+	Hold       handover.HoldMode `koanf:"hold"`
+	Owed       handover.OwedMode `koanf:"owed"`
+	Within     time.Duration     `koanf:"within"`
+	QueueLimit int               `koanf:"queue_limit"`
+}
+
+// Proxy is the data path.
+type Proxy struct {
+	// IdleTimeout ends a transfer on which nothing moved for so long; there is no
+	// limit on its whole length.
+	IdleTimeout time.Duration `koanf:"idle_timeout"`
+}
+
+// SLO is the objectives; 0 means none.
+type SLO struct {
+	TTFT time.Duration `koanf:"ttft"`
+	TBT  time.Duration `koanf:"tbt"`
+}
+
+// Telemetry is what Lull says of itself.
+type Telemetry struct {
+	// LogLevel is debug, info, warn or error.
+	LogLevel string `koanf:"log_level"`
+	// Events is a file that gets one JSON line for every order, ack, confirmation,
+	// bound, hold and release; empty means none.
+	Events string `koanf:"events"`
+}
