@@ -1,0 +1,154 @@
+package telemetry
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics are the sidecar's Prometheus series. A series exists once it has a
+// sample.
+type Metrics struct {
+	registry *prometheus.Registry
+	models   *bounded
+
+	requests     *prometheus.CounterVec
+	ttft         *prometheus.HistogramVec
+	tbt          prometheus.Histogram
+	held         prometheus.Histogram
+	tokens       *prometheus.CounterVec
+	within       *prometheus.CounterVec
+	inFlight     prometheus.Gauge
+	memory       *prometheus.GaugeVec
+	handovers    *prometheus.CounterVec
+	handoverTime *prometheus.HistogramVec
+	freed        prometheus.Counter
+	samples      *prometheus.GaugeVec
+	loop         prometheus.Counter
+	dropped      prometheus.Counter
+}
+
+// latencyBuckets run from half a millisecond to a minute, doubling: attainment
+// is counted exactly beside them (lull_slo_total) and never read off buckets.
+var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18)
+
+// handoverBuckets run from 0.1 ms to 3 s, doubling.
+var handoverBuckets = prometheus.ExponentialBuckets(0.0001, 2, 16)
+
+// NewMetrics makes a registry of its own: several may live in one process.
+func NewMetrics() *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		models:   newBounded(64),
+		requests: counter("lull_requests_total", "Interpreted requests by how they ended.", "model", "outcome"),
+		ttft: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lull_ttft_seconds",
+			Help: "Request fully read to first content chunk written to the client, held time included.", Buckets: latencyBuckets}, []string{"model"}),
+		tbt: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lull_tbt_seconds",
+			Help: "Every gap between two content chunks of one request.", Buckets: latencyBuckets}),
+		held: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lull_request_held_seconds",
+			Help: "Time that requests were held for memory; only requests that were held.", Buckets: handoverBuckets}),
+		tokens: counter("lull_tokens_total", "Tokens by direction and by what counted them (usage or events).", "direction", "source"),
+		within: counter("lull_slo_total", "Samples within or beyond their objective.", "objective", "result"),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lull_requests_in_flight",
+			Help: "Interpreted requests that have not ended."}),
+		memory: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lull_memory_bytes",
+			Help: "The ledger: bytes by device, owner and term."}, []string{"device", "owner", "term"}),
+		handovers: counter("lull_handovers_total", "Finished handovers.", "direction", "result", "how"),
+		handoverTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lull_handover_duration_seconds",
+			Help: "Decision to the device's confirmation (shrink) or to the ack (grow).", Buckets: handoverBuckets}, []string{"direction"}),
+		freed: prometheus.NewCounter(prometheus.CounterOpts{Name: "lull_freed_bytes_total",
+			Help: "Bytes that the device showed free after shrinks."}),
+		samples: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lull_training_samples",
+			Help: "Training samples done, as the trainer reports them."}, []string{"job", "rank"}),
+		loop: prometheus.NewCounter(prometheus.CounterOpts{Name: "lull_core_failures_total",
+			Help: "Times the core broke an invariant; training is held at its least and requests pass unguarded."}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lull_events_dropped_total",
+			Help: "Lines of the events file that found the queue full."}),
+	}
+	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.tokens, m.within, m.inFlight, m.memory,
+		m.handovers, m.handoverTime, m.freed, m.samples, m.loop, m.dropped,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves the metrics in Prometheus and OpenMetrics text.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+// Request is one ended request, in plain numbers. TTFT is 0 when no content
+// came.
+type Request struct {
+	Model, Outcome             string
+	TTFT, Held                 time.Duration
+	PromptTokens, OutputTokens int
+	TokenSource                string
+}
+
+// RequestStarted counts a request in flight.
+func (m *Metrics) RequestStarted() { m.inFlight.Inc() }
+
+// RequestDone counts a request that ended, once, for every ending.
+func (m *Metrics) RequestDone(r Request) {
+	m.inFlight.Dec()
+	model := m.models.label(r.Model)
+	m.requests.WithLabelValues(model, r.Outcome).Inc()
+	if r.TTFT > 0 {
+		m.ttft.WithLabelValues(model).Observe(r.TTFT.Seconds())
+	}
+	if r.Held > 0 {
+		m.held.Observe(r.Held.Seconds())
+	}
+	if r.PromptTokens > 0 {
+		m.tokens.WithLabelValues("prompt", r.TokenSource).Add(float64(r.PromptTokens))
+	}
+	if r.OutputTokens > 0 {
+		m.tokens.WithLabelValues("output", r.TokenSource).Add(float64(r.OutputTokens))
+	}
+}
+
+// Gap counts one gap between two content chunks.
+func (m *Metrics) Gap(d time.Duration) { m.tbt.Observe(d.Seconds()) }
+
+// Objective counts one sample against an objective (ttft, tbt).
+func (m *Metrics) Objective(objective string, within bool) {
+	result := "beyond"
+	if within {
+		result = "within"
+	}
+	m.within.WithLabelValues(objective, result).Inc()
+}
+
+// Handover counts a finished handover; took is 0 when it was never confirmed.
+func (m *Metrics) Handover(shrink bool, result, how string, took time.Duration, freed int64) {
+	direction := "grow"
+	if shrink {
+		direction = "shrink"
+	}
+	m.handovers.WithLabelValues(direction, result, how).Inc()
+	if took > 0 {
+		m.handoverTime.WithLabelValues(direction).Observe(took.Seconds())
+	}
+	if freed > 0 {
+		m.freed.Add(float64(freed))
+	}
+}
+
+// Memory sets one term of the ledger.
+func (m *Metrics) Memory(device, owner, term string, bytes int64) {
+	m.memory.WithLabelValues(device, owner, term).Set(float64(bytes))
+}
+
+// TrainingSamples sets the samples that a trainer has reported.
+func (m *Metrics) TrainingSamples(job, rank string, samples float64) {
+	m.samples.WithLabelValues(job, rank).Set(samples)
+}
+
+// CoreFailed counts a broken invariant of the core.
+func (m *Metrics) CoreFailed() { m.loop.Inc() }
