@@ -1,0 +1,17 @@
+// Package kvbudget predicts the bytes of KV cache that an engine needs now and
+// soon. It does no I/O, reads no clock and draws no random number: times come
+// in as offsets, so the same calls give the same bytes.
+//
+// A Predictor joins five small models, each learned online and decayed: the
+// geometry (tokens to blocks to bytes), the bytes of text per prompt token, the
+// length of answers given what is generated already, the speed of decoding, and
+// the arrivals of new need.
+//
+//	p := kvbudget.NewPredictor(kvbudget.Geometry{BytesPerToken: 64 << 10, BlockTokens: 32}, 4096)
+//	r := p.Admit(0, kvbudget.Spec{PromptBytes: 1200, MaxTokens: 256}, 50*time.Millisecond)
+//	need := p.Demand(0, 50*time.Millisecond, 0.95) // live requests and what may arrive
+//	p.Finish(2*time.Second, r, 300, 61)
+//
+// Concurrency: none of its values may be used from two goroutines at once; the
+// loop that owns handover owns them.
+package kvbudget

@@ -1,0 +1,192 @@
+package kvbudget
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// priorTokensPerSecond is a sequence's decoding speed before any was seen.
+	priorTokensPerSecond = 30.0
+	// speedDecay forgets a stretch of decoding by half after 700 later ones.
+	speedDecay = 0.999
+	// priorResidence is a request's time in the engine before any was seen.
+	priorResidence = 2 * time.Second
+	// residenceGain is the weight of one finished request.
+	residenceGain = 0.05
+)
+
+// Spec is what is known of a request when it arrives.
+type Spec struct {
+	PromptBytes int
+	// MaxTokens is the answer's limit, 0 when none was given.
+	MaxTokens int
+	// Sequences is the answers asked for; 0 is 1.
+	Sequences int
+	// Need, when above 0, is the request's KV at its end and replaces every
+	// estimate.
+	Need Bytes
+}
+
+// Live is one request that counts. Its fields are the predictor's; callers keep
+// the pointer and read.
+type Live struct {
+	spec    Spec
+	prompt  int // tokens
+	output  int // tokens over all sequences
+	limit   int // tokens a sequence, 0 unknown
+	arrived time.Duration
+	moved   time.Duration // of the last progress
+	mean    Bytes         // expected need within the horizon
+	spread  int64         // variance in tokens², times spreadUnit
+}
+
+// spreadUnit keeps fractions of tokens² in whole numbers, so that sums are
+// exact and never drift.
+const spreadUnit = 16
+
+// Mean is the request's expected need within the horizon it was last counted
+// with.
+func (r *Live) Mean() Bytes { return r.mean }
+
+// Predictor is the forecast of one engine, per device.
+type Predictor struct {
+	Geometry    Geometry
+	MaxModelLen int
+	Ratio       Ratio
+	Lengths     *Lengths
+	Arrivals    Arrivals
+
+	tokens, seconds float64 // decayed, of decoding
+	residence       float64 // seconds
+	live            int
+	mean            Bytes
+	spread          int64
+}
+
+// NewPredictor starts every model from its prior; a maxModelLen of 0 is unknown.
+func NewPredictor(g Geometry, maxModelLen int) *Predictor {
+	return &Predictor{
+		Geometry: g, MaxModelLen: maxModelLen, Ratio: NewRatio(), Lengths: NewLengths(),
+		tokens: priorTokensPerSecond, seconds: 1, residence: priorResidence.Seconds(),
+	}
+}
+
+// Admit counts a request from now on; horizon is how far its growth is looked
+// at. It also counts as an arrival.
+func (p *Predictor) Admit(at time.Duration, spec Spec, horizon time.Duration) *Live {
+	spec.Sequences = max(spec.Sequences, 1)
+	r := &Live{spec: spec, prompt: p.Ratio.Tokens(spec.PromptBytes), limit: spec.MaxTokens, arrived: at, moved: at}
+	if p.MaxModelLen > 0 {
+		room := max(1, p.MaxModelLen-r.prompt)
+		if r.limit == 0 || r.limit > room {
+			r.limit = room
+		}
+		r.prompt = min(r.prompt, p.MaxModelLen)
+	}
+	p.live++
+	p.count(r, horizon)
+	p.Arrivals.Add(at, r.mean)
+	return r
+}
+
+// Progress takes a request's total of generated tokens; a total that went back
+// is left alone.
+func (p *Predictor) Progress(at time.Duration, r *Live, outputTokens int, horizon time.Duration) {
+	if outputTokens <= r.output {
+		return
+	}
+	if gap := (at - r.moved).Seconds(); r.output > 0 && gap > 0 {
+		p.tokens = p.tokens*speedDecay + float64(outputTokens-r.output)/float64(r.spec.Sequences)
+		p.seconds = p.seconds*speedDecay + gap
+	}
+	r.output, r.moved = outputTokens, at
+	p.uncount(r)
+	p.count(r, horizon)
+}
+
+// Finish stops counting a request. Token counts of 0 are unknown; then the
+// generated tokens seen so far teach the answer's length. A request that never
+// ran is dropped with Drop instead.
+func (p *Predictor) Finish(at time.Duration, r *Live, promptTokens, outputTokens int) {
+	p.Drop(r)
+	p.Ratio.Learn(r.spec.PromptBytes, promptTokens)
+	if outputTokens == 0 {
+		outputTokens = r.output
+	}
+	p.Lengths.Learn(outputTokens / r.spec.Sequences)
+	p.residence += residenceGain * ((at - r.arrived).Seconds() - p.residence)
+}
+
+// Drop stops counting a request without learning from it.
+func (p *Predictor) Drop(r *Live) {
+	p.uncount(r)
+	p.live--
+}
+
+// Need is the expected need of the live requests within their horizon.
+func (p *Predictor) Need() Bytes { return p.mean }
+
+// Demand is the bytes that cover, with probability q, the growth of the live
+// requests and, added to it, the need that arrives within the horizon. The
+// requests grow independently, so their variances add (normal quantile).
+func (p *Predictor) Demand(at, horizon time.Duration, q float64) Bytes {
+	d := p.mean
+	if p.spread > 0 {
+		sd := math.Sqrt(float64(p.spread)/spreadUnit) * float64(p.Geometry.BytesPerToken)
+		d += Bytes(normalQuantile(q) * sd)
+	}
+	return d + p.Arrivals.Quantile(at, horizon, q)
+}
+
+// Expected is the mean demand at the horizon's end, when live requests leave
+// and new ones come: the transient mean of an M/M/∞ queue,
+// now·e^(-h/T) + rate·T·(1-e^(-h/T)) with T the learned time in the engine
+// (Gross and Harris, Fundamentals of Queueing Theory, 2.11).
+func (p *Predictor) Expected(at, horizon time.Duration) Bytes {
+	stay := math.Exp(-horizon.Seconds() / p.residence)
+	_, rate := p.Arrivals.Rate(at)
+	return Bytes(float64(p.mean)*stay + rate*p.residence*(1-stay))
+}
+
+// AtEnd is the most that a request may need at its end: its prompt and its
+// limit, or the 99th percentile of answers when it has none.
+func (p *Predictor) AtEnd(r *Live) Bytes {
+	if r.spec.Need > 0 {
+		return r.spec.Need
+	}
+	answer := r.spec.MaxTokens
+	if answer == 0 {
+		answer = max(p.Lengths.Quantile(0.99), r.output/r.spec.Sequences)
+	}
+	if r.limit > 0 {
+		answer = min(answer, r.limit)
+	}
+	return p.Geometry.Request(r.prompt + answer*r.spec.Sequences)
+}
+
+// TokensPerSecond is the learned decoding speed of one sequence.
+func (p *Predictor) TokensPerSecond() float64 { return p.tokens / p.seconds }
+
+// Live is the number of requests that count.
+func (p *Predictor) Live() int { return p.live }
+
+func (p *Predictor) count(r *Live, horizon time.Duration) {
+	if r.spec.Need > 0 {
+		r.mean, r.spread = r.spec.Need, 0
+		p.mean += r.mean
+		return
+	}
+	n := r.spec.Sequences
+	most := int(math.Ceil(p.TokensPerSecond() * horizon.Seconds()))
+	more, variance := p.Lengths.More(r.output/n, r.limit, most)
+	r.mean = p.Geometry.Request(r.prompt + r.output + int(math.Ceil(more*float64(n))))
+	r.spread = int64(variance * float64(n) * spreadUnit)
+	p.mean += r.mean
+	p.spread += r.spread
+}
+
+func (p *Predictor) uncount(r *Live) {
+	p.mean -= r.mean
+	p.spread -= r.spread
+}
