@@ -242,7 +242,7 @@ func TestSameCallsAndSeedGiveTheSameEvents(t *testing.T) {
 		}
 		return string(log)
 	}
-	if run(3) != run(3) {
+	if first, second := run(3), run(3); first != second {
 		t.Fatal("two runs with seed 3 differ")
 	}
 	if run(3) == run(4) {
