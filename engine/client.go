@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+// maxBody is the most that is read of any answer. vLLM's metrics are ~150 KiB
+// with one model; a page beyond this is not a server's own.
+const maxBody = 8 * size.MiB
+
+// client does the bounded HTTP exchanges of one engine.
+type client struct {
+	name, base string
+	timeout    time.Duration
+	http       *http.Client
+	now        func() time.Time
+}
+
+func newClient(c Config) *client {
+	rt := c.Transport
+	if rt == nil {
+		// Control traffic goes to the server itself: no proxy, few connections.
+		rt = &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, DisableCompression: true}
+	}
+	// A redirect would lead away from the server that the config names.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &client{name: c.Name, base: c.URL, timeout: c.Timeout, now: c.Now, http: &http.Client{Transport: rt, CheckRedirect: stay}}
+}
+
+// Close drops idle connections.
+func (c *client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// Name is the name in the config.
+func (c *client) Name() string { return c.name }
+
+// answer is a 200's header and whole body.
+type answer struct {
+	header http.Header
+	body   []byte
+}
+
+// get reads path with at most maxBody bytes.
+func (c *client) get(ctx context.Context, path string) (answer, error) {
+	return c.do(ctx, http.MethodGet, path, nil)
+}
+
+// getJSON reads path into v.
+func (c *client) getJSON(ctx context.Context, path string, v any) error {
+	a, err := c.get(ctx, path)
+	if err != nil {
+		return err
+	}
+	return c.decode(path, a.body, v)
+}
+
+func (c *client) decode(path string, body []byte, v any) error {
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("engine %s: %s%s: got %s, want JSON: %w", c.name, c.base, path, start(body), err)
+	}
+	return nil
+}
+
+// do is one exchange; its error names the engine and the address.
+func (c *client) do(ctx context.Context, method, path string, body []byte) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	a, err := c.exchange(ctx, method, path, body)
+	if err != nil {
+		return answer{}, fmt.Errorf("engine %s: %s %s%s: %w", c.name, strings.ToLower(method), c.base, path, err)
+	}
+	return a, nil
+}
+
+func (c *client) exchange(ctx context.Context, method, path string, body []byte) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return answer{}, c.unreachable(ctx, err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(io.LimitReader(resp.Body, int64(maxBody)+1))
+	switch {
+	case err != nil:
+		return answer{}, c.unreachable(ctx, fmt.Errorf("answer broke off after %v: %w", size.Bytes(len(got)), err))
+	case size.Bytes(len(got)) > maxBody:
+		return answer{}, fmt.Errorf("got more than %v, want a server's own answer", maxBody)
+	case resp.StatusCode != http.StatusOK:
+		return answer{}, &StatusError{Code: resp.StatusCode, Body: strings.Trim(start(got), `"`)}
+	}
+	return answer{resp.Header, got}, nil
+}
+
+// unreachable marks an error of the transport; a caller that gave up is not the
+// server's fault and stays what it is.
+func (c *client) unreachable(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%w within %v: %w", ErrUnreachable, c.timeout, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
+
+// start is the beginning of a body, for errors.
+func start(b []byte) string {
+	const most = 80
+	t := strings.TrimSpace(string(b[:min(len(b), most)]))
+	if len(b) > most {
+		t += "..."
+	}
+	return fmt.Sprintf("%q", t)
+}

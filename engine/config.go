@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+// The kinds of server, as configs spell them.
+const (
+	KindAuto      = "auto"
+	KindEmulator  = "emulator"
+	KindVLLM      = "vllm"
+	KindLullVLLM  = "lull-vllm"
+	KindLlamaCPP  = "llamacpp"
+	KindOpenAI    = "openai"
+	kindNameOfAll = "auto, emulator, vllm, lull-vllm, llamacpp or openai"
+)
+
+var kinds = []string{KindAuto, KindEmulator, KindVLLM, KindLullVLLM, KindLlamaCPP, KindOpenAI}
+
+// Config is one server to open.
+type Config struct {
+	// Name stands in errors, metrics and the ledger.
+	Name string
+	// Kind is one of the Kind constants; auto asks the server what it is.
+	Kind string
+	// URL is http://host:port or https://host:port of the server.
+	URL string
+	// PID is the server's process where the caller knows it.
+	PID int
+	// Page is the path of lull-vllm's shared-memory page.
+	Page string
+	// Pool, BytesPerToken and BlockTokens replace what the server says, and fill
+	// in what it does not; 0 leaves it to the server.
+	Pool          size.Bytes
+	BytesPerToken size.Bytes
+	BlockTokens   int
+	// Timeout ends one exchange with the server. Default 2 s: shorter takes a busy
+	// server for a dead one, longer notices a dead one late.
+	Timeout time.Duration
+	// Now is the clock of Sample.At. Default time.Now.
+	Now func() time.Time
+	// Transport carries the exchanges. Default one of the engine's own, which uses
+	// no proxy.
+	Transport http.RoundTripper
+}
+
+// DefaultConfig has every default that does not depend on the server.
+func DefaultConfig() Config {
+	return Config{Kind: KindAuto, Timeout: 2 * time.Second, Now: time.Now}
+}
+
+// withDefaults fills in the zero values that make no sense.
+func (c Config) withDefaults() Config {
+	d := DefaultConfig()
+	if c.Kind == "" {
+		c.Kind = d.Kind
+	}
+	if c.Timeout == 0 {
+		c.Timeout = d.Timeout
+	}
+	if c.Now == nil {
+		c.Now = d.Now
+	}
+	c.URL = strings.TrimRight(c.URL, "/")
+	return c
+}
+
+// Validate names the key, the value and the rule of the first thing wrong.
+func (c Config) Validate() error {
+	u, err := url.Parse(c.URL)
+	switch {
+	case c.Name == "":
+		return fmt.Errorf("engine: name: got %q, want a name", c.Name)
+	case !slices.Contains(kinds, c.Kind):
+		return fmt.Errorf("engine %s: kind: got %q, want %s", c.Name, c.Kind, kindNameOfAll)
+	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return fmt.Errorf("engine %s: url: got %q, want http://host:port or https://host:port", c.Name, c.URL)
+	case c.Timeout <= 0:
+		return fmt.Errorf("engine %s: timeout: got %v, want more than 0", c.Name, c.Timeout)
+	case c.Pool < 0 || c.BytesPerToken < 0 || c.BlockTokens < 0:
+		return fmt.Errorf("engine %s: pool, bytes_per_token, block_tokens: got %v, %v, %d, want 0 or more", c.Name, c.Pool, c.BytesPerToken, c.BlockTokens)
+	}
+	return nil
+}

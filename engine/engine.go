@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+// Engine is one LLM server.
+type Engine interface {
+	// Name is the name in the config.
+	Name() string
+	// Capabilities says what can be seen of the server and done to it. They do
+	// not change while it is open.
+	Capabilities() Capabilities
+	// Observe reads the server. An error wraps ErrUnreachable when nobody
+	// answered and ErrNotReady when the server says that it is still starting;
+	// any other means that something answered and was not understood.
+	Observe(ctx context.Context) (Sample, error)
+}
+
+// Bounder is an Engine that keeps its KV cache under a bound.
+type Bounder interface {
+	Engine
+	// SetBound sets the bytes that the KV cache may map without asking. Held may
+	// still be above the bound in the Sample that comes back: the caller reads on
+	// until it is not. An epoch older than the engine's own gives ErrStaleEpoch.
+	SetBound(ctx context.Context, epoch uint64, b size.Bytes) (Sample, error)
+}
+
+// Capabilities is what a kind of server lets Lull see and do.
+type Capabilities struct {
+	// Kind is emulator, vllm, lull-vllm, llamacpp or openai, never auto.
+	Kind string
+	// ObservePhysical: Sample.Held is what the server physically maps, by its own
+	// books.
+	ObservePhysical bool
+	// ObserveLogical: Sample.UsageFrac, Running and Waiting are read from the server.
+	ObserveLogical bool
+	// Bound: the Engine is a Bounder, and confirms.
+	Bound bool
+	// Reclaim: a bound below Held makes the server give back what it caches.
+	Reclaim bool
+	// Static: the pool was allocated at start and no byte of it moves; there is
+	// nothing to lend.
+	Static bool
+	// Preempts: short of blocks, the server preempts running requests.
+	Preempts bool
+}
+
+// Sample is a server at one moment. Zero is "unknown" for sizes and for PID.
+type Sample struct {
+	// At is when the answer had been read.
+	At time.Time
+	// PID is the server's process, when the server or the config tells it.
+	PID int
+	// Held is the KV bytes physically mapped. A static server holds its Pool.
+	Held size.Bytes
+	// Needed is the part of Held that live requests need.
+	Needed size.Bytes
+	// Evictable is the part of Held that the server would give back (cached
+	// prefixes); 0 for a static server, which gives nothing back.
+	Evictable size.Bytes
+	// Bound is the most that the KV cache may map, BoundEpoch the order that set
+	// it. A static server's Bound is its Pool.
+	Bound      size.Bytes
+	BoundEpoch uint64
+	// Pool is the whole KV pool.
+	Pool size.Bytes
+	// Resident is the server's bytes that cannot move, beyond Baseline: the bytes
+	// its process had before it took device memory.
+	Resident size.Bytes
+	Baseline size.Bytes
+	// Short is what waiting requests miss under the bound.
+	Short size.Bytes
+	// UsageFrac is the fraction of KV blocks in use, 0 to 1; -1 where the server
+	// does not say.
+	UsageFrac float64
+	// Running and Waiting count requests; Preemptions since the server's start.
+	Running, Waiting int
+	Preemptions      uint64
+	// BytesPerToken and BlockTokens are the KV geometry; MaxModelLen bounds prompt
+	// + answer in tokens.
+	BytesPerToken size.Bytes
+	BlockTokens   int
+	MaxModelLen   int
+}
+
+// Close gives back what an Engine holds open (idle connections, maps).
+func Close(e Engine) error {
+	if c, ok := e.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
