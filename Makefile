@@ -1,0 +1,52 @@
+# Lull. `make help` lists the targets.
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-proxy sysdeps clean
+
+LULL := bin/lull
+# The LLM server of `make demo`: emulator, or vllm (real, on the CPU).
+ENGINE ?= emulator
+# emulator needs the base environment only; anything else needs the one with real servers.
+DEMO_ENVIRONMENT = $(if $(filter emulator,$(ENGINE)),base,full)
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
+
+build: ## bin/lull, the one binary
+	CGO_ENABLED=0 go build -o $(LULL) .
+
+demo: build ## the main job on this machine in 4 minutes: LLM server, sidecar and a real training job (ENGINE=emulator|vllm)
+	@scripts/sysdeps gcc libc6-dev || echo "demo: without a C compiler the trainer's memory goes back more slowly" >&2
+	py=$$(scripts/pyenv $(DEMO_ENVIRONMENT)) && $(LULL) demo --engine $(ENGINE) --python "$$py"
+
+test: ## every test: Go with -race, Python, real servers end to end; installs what they need
+	@scripts/sysdeps python3-venv gcc libc6-dev || [ "$(CI)" != true ]
+	python3 scripts/run_tests.py all
+
+test-fast: ## under 3 minutes: Go without -race and real servers, Python without torch
+	python3 scripts/run_tests.py fast
+
+race: sysdeps ## all Go tests with the race detector, but those against real servers
+	go test -race $$(go list ./... | grep -v /e2e)
+
+py: sysdeps ## all tests of the training runtime
+	py=$$(scripts/pyenv base) && cd trainer/python && "$$py" -m pytest -q -m "not gpu"
+
+fuzz: ## every fuzz target for 5 seconds (SECONDS=n)
+	scripts/fuzz $(or $(SECONDS),5)
+
+lint: ## gofmt, go vet, staticcheck, ruff, mypy --strict
+	scripts/lint
+
+bench: bench-handover bench-proxy ## both benchmarks
+
+bench-handover: build sysdeps ## how long memory takes to come back from a running PyTorch job -> out/bench/handover.json
+	py=$$(scripts/pyenv base) && $(LULL) bench handover --python "$$py" --out out/bench/handover.json
+
+bench-proxy: build ## what the relay adds to the time of an event -> out/bench/proxy.json
+	$(LULL) bench proxy --out out/bench/proxy.json
+
+sysdeps:
+	@scripts/sysdeps python3-venv gcc libc6-dev
+
+clean: ## what the targets above left in this folder (never the cache of Python environments)
+	rm -rf bin out trainer/python/build
