@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/lull-project/lull/size"
 )
@@ -14,14 +16,25 @@ const (
 	llamaWaiting = "llamacpp:requests_deferred"
 )
 
+// llamaQuiet is the least time between two readings of /slots and /metrics. The
+// server looks whether a non-streaming caller has left only after a second in
+// which no task of any request ended, and each of these two readings is a task:
+// asked more often than once a second, it decodes to the end for nobody. /props
+// is no task. Remove when llama.cpp checks on a clock of its own.
+const llamaQuiet = 3 * time.Second
+
 // llamaCPP is llama.cpp's server: a static pool of slots with a fixed context
-// each. One reading is /props, /slots and /metrics; the last two may be off.
+// each. One reading is /props, and now and then /slots and /metrics; the last two
+// may be off.
 type llamaCPP struct {
 	*client
 	cfg Config
+
+	mu   sync.Mutex
+	last Sample // of the latest /slots and /metrics
 }
 
-func newLlamaCPP(c Config) *llamaCPP { return &llamaCPP{newClient(c), c} }
+func newLlamaCPP(c Config) *llamaCPP { return &llamaCPP{client: newClient(c), cfg: c} }
 
 // Capabilities: the logical use of a static pool.
 func (e *llamaCPP) Capabilities() Capabilities {
@@ -42,7 +55,8 @@ type llamaSlot struct {
 	Tokens     int  `json:"n_prompt_tokens"` // prompt and what was decoded after it
 }
 
-// Observe reads the slots, and the queue where metrics are on.
+// Observe reads the context; use, running and waiting requests are up to
+// llamaQuiet old.
 func (e *llamaCPP) Observe(ctx context.Context) (Sample, error) {
 	var p llamaProps
 	if err := e.getJSON(ctx, "/props", &p); err != nil {
@@ -55,10 +69,20 @@ func (e *llamaCPP) Observe(ctx context.Context) (Sample, error) {
 	s.MaxModelLen = p.Defaults.SlotTokens
 	tokens := p.TotalSlots * p.Defaults.SlotTokens
 	s.setPool(tokens)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.last.At.IsZero() && s.At.Sub(e.last.At) < llamaQuiet {
+		s.UsageFrac, s.Needed, s.Running, s.Waiting = e.last.UsageFrac, e.last.Needed, e.last.Running, e.last.Waiting
+		return s, nil
+	}
 	if err := e.slots(ctx, &s, tokens); err != nil {
 		return Sample{}, err
 	}
-	return s, e.queue(ctx, &s)
+	if err := e.queue(ctx, &s); err != nil {
+		return Sample{}, err
+	}
+	e.last = s
+	return s, nil
 }
 
 // slots adds the logical use; a server without /slots leaves it unknown.

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"net/http"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lull-project/lull/size"
 )
@@ -60,5 +63,35 @@ func TestLlamaCPPSaysWhatIsWrong(t *testing.T) {
 			_, err := open(t, Config{Kind: KindLlamaCPP, URL: serve(t, c.r)}).Observe(t.Context())
 			wantError(t, err, "engine main: ", c.want)
 		})
+	}
+}
+
+func TestLlamaCPPIsLeftQuietSoThatItNoticesCallersThatLeft(t *testing.T) {
+	var tasks atomic.Int64
+	files := routes{"/props": llamaPropsBody, "/slots": llamaSlotsBody, "/metrics": read(t, "llamacpp.metrics")}
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/props" {
+			tasks.Add(1)
+		}
+		files.ServeHTTP(w, r)
+	}))
+	now := testTime
+	e, err := Open(Config{Name: "main", Kind: KindLlamaCPP, URL: url, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = Close(e) })
+	for _, c := range []struct {
+		at    time.Duration
+		tasks int64
+	}{{0, 2}, {250 * time.Millisecond, 2}, {2999 * time.Millisecond, 2}, {3 * time.Second, 4}, {3250 * time.Millisecond, 4}} {
+		now = testTime.Add(c.at)
+		s, err := e.Observe(t.Context())
+		if err != nil || s.UsageFrac != 0.25 || !s.At.Equal(now) {
+			t.Errorf("at %v: got %+v, %v, want the usage of the latest slots", c.at, s, err)
+		}
+		if tasks.Load() != c.tasks {
+			t.Errorf("at %v: got %d readings that are tasks, want %d", c.at, tasks.Load(), c.tasks)
+		}
 	}
 }
