@@ -1,15 +1,64 @@
-"""The trainer's end of the control channel: one thread that drives a Runtime."""
+"""The trainer's end of the control channel: one thread that drives a Runtime.
+
+The thread connects, says hello, and then does one thing: it reads lines and
+applies the newest order at once. Heartbeats, reports, the lease and reconnecting
+happen between lines. What PROTOCOL.md asks of a trainer is kept here:
+
+- An order with an epoch older than the last is acked as superseded, never applied.
+- Nothing raises the ceiling but a budget on a connection that is still open.
+- A connection is read to its end before another is opened.
+- The sidecar gone: the last grant for the lease, then the min budget.
+- Forked children close their copy of the socket.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
+import os
+import random
+import threading
+import time
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from lull._config import Config
-from lull._protocol import Ack, Budget, MemoryModel, Pace, Progress, Report
+from lull._errors import ChannelError, LineError, LineTooLong, LullError, ProtocolError
+from lull._protocol import (
+    MAX_LINE,
+    VERSION,
+    Ack,
+    Budget,
+    Bye,
+    Drain,
+    Error,
+    Hello,
+    MemoryModel,
+    Message,
+    Pace,
+    Ping,
+    Pong,
+    Progress,
+    Refused,
+    Report,
+    Request,
+    Welcome,
+    Yield,
+    decode,
+    encode,
+)
+from lull._transport import Transport, connect
 
-__all__ = ["Agent", "HelloState", "Runtime"]
+__all__ = ["MISSED_HEARTBEATS", "Agent", "HelloState", "Runtime"]
+
+MISSED_HEARTBEATS: Final = 3
+"""Heartbeats without a line after which the sidecar is taken for gone."""
+
+_log = logging.getLogger("lull")
 
 
 @dataclass(frozen=True)
@@ -49,28 +98,86 @@ class Runtime(Protocol):
         """The sidecar is gone: go to the min budget, never above the last grant."""
 
     def report(self) -> Report:
-        """What happened lately; called every report_s."""
+        """What happened lately; called every report_s, and by report_soon on its caller's thread."""
 
 
 class Agent:
-    """Keeps one connection to the sidecar and drives `runtime` with what comes."""
+    """Keeps one connection to the sidecar and drives `runtime` with what comes.
 
-    def __init__(self, config: Config, runtime: Runtime) -> None:
+    `clock`, `wait`, `rng` and `open_transport` are what a test replaces: seconds of a monotonic
+    clock, a sleep that returns True when the agent closes, a random number from 0 to 1, and the
+    way to a connection.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        runtime: Runtime,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
+        rng: Callable[[], float] = random.random,
+        open_transport: Callable[[Config], Transport] = connect,
+    ) -> None:
         self._config = config
         self._runtime = runtime
+        self._clock = clock
+        self._closing = threading.Event()
+        self._wait = wait or self._closing.wait
+        self._rng = rng
+        self._open_transport = open_transport
+
+        self._send_lock = threading.Lock()
+        self._conn: Transport | None = None  # written by the agent's thread, under _send_lock
+        self._welcomed = False
+        self._ever_welcomed = False
+        self._heartbeat_s = 1.0
+        self._lease_s = 10.0
+        self._lease_over = False
+        self._heard_at = 0.0
+        self._report_at = 0.0
+
+        self._last_epoch = 0
+        self._ceiling = 0
+        self._held = 0
+        self._said = ""  # the last trouble that was logged
+
+        self._floor_turn = threading.Lock()
+        self._floor = threading.Condition()
+        self._floor_asked = False
+        self._floor_answer: bool | None = None
+
+        self._thread: threading.Thread | None = None
+        me = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _forked(me))
 
     @property
     def connected(self) -> bool:
         """Whether a sidecar has said welcome on the connection that is open now."""
-        raise NotImplementedError
+        return self._welcomed
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last order that was applied; 0 before the first."""
+        return self._last_epoch
 
     def start(self) -> None:
         """Starts the thread; it connects, and connects again whenever the sidecar is gone."""
-        raise NotImplementedError
+        if self._thread is not None:
+            raise LullError("start agent: it runs already; make another one")
+        self._thread = threading.Thread(target=self._run, name="lull-agent", daemon=True)
+        self._thread.start()
 
     def close(self, reason: str = "done") -> None:
         """Says bye, ends the thread and waits for it. Harmless when repeated."""
-        raise NotImplementedError
+        self._closing.set()
+        self._send(Bye(reason))
+        with self._send_lock:
+            if self._conn is not None:
+                self._conn.abort()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def request_floor(self, bytes: int, timeout: float) -> bool:
         """Asks for a floor of `bytes` and waits up to `timeout` seconds for the answer.
@@ -79,8 +186,268 @@ class Agent:
         False when it was refused, when the time is over and while the sidecar is gone.
         Never call it on the agent's thread (from a Runtime method).
         """
-        raise NotImplementedError
+        if threading.current_thread() is self._thread:
+            raise LullError(
+                "request floor: called on the agent's thread, which has to read the answer; call it elsewhere"
+            )
+        if not self._ever_welcomed:
+            return True
+        with self._floor_turn:
+            with self._floor:
+                self._floor_asked, self._floor_answer = True, None
+            if not self._send(Request(bytes)):
+                return False
+            with self._floor:
+                self._floor.wait_for(lambda: self._floor_answer is not None, timeout)
+                self._floor_asked = False
+                return self._floor_answer is True
 
     def report_soon(self) -> None:
         """Sends a report now, from the caller's thread; call it when something changed."""
-        raise NotImplementedError
+        if self._welcomed:
+            self._report()
+
+    # The thread. ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Ends when close was called."""
+        failures = 0
+        while not self._closing.is_set():
+            try:
+                failures = 0 if self._connection() else failures + 1
+            except Exception as error:  # the top of the thread: training must never end by it
+                _log.exception("lull agent: the connection is dropped and opened again")
+                self._send(Error("agent", type(error).__name__, str(error)[:500]))
+                failures += 1
+            finally:
+                self._drop()
+            self._pause(failures)
+
+    def _connection(self) -> bool:
+        """One connection from hello to its end; whether it was welcomed."""
+        try:
+            conn = self._open_transport(self._config)
+        except ChannelError as error:
+            self._trouble(str(error))
+            return False
+        with self._send_lock:
+            self._conn = conn
+        self._hello()
+        started = self._clock()
+        rest = b""
+        was_welcomed = False
+        while not self._closing.is_set():
+            data = conn.recv()
+            if data:
+                rest = self._take(conn, rest + data if rest else data)
+                if not conn.hung_up():  # what a dead sidecar left behind renews no lease
+                    self._heard_at = self._clock()
+            elif data is not None:
+                break
+            was_welcomed = was_welcomed or self._welcomed
+            now = self._clock()
+            self._check_lease(now)
+            heard = self._heard_at if self._welcomed else started
+            if data is None and now - heard > MISSED_HEARTBEATS * self._heartbeat_s:
+                self._trouble("the sidecar is silent; the connection is dropped and opened again")
+                break
+            if self._welcomed and now >= self._report_at:
+                self._report()
+        return was_welcomed
+
+    def _hello(self) -> None:
+        state = self._runtime.hello()
+        self._ceiling, self._held = state.ceiling, state.held
+        c = self._config
+        self._send(
+            Hello(
+                version=VERSION,
+                job=c.job or f"pid-{os.getpid()}",
+                rank=c.rank,
+                world=c.world,
+                pid=os.getpid(),
+                device=state.device,
+                ceiling=state.ceiling,
+                held=state.held,
+                last_epoch=self._last_epoch,
+                baseline=state.baseline,
+                floor=state.floor,
+                floor_known=state.floor_known,
+                min_budget=state.min_budget,
+                suspended=state.suspended,
+                memory_model=state.memory_model,
+                progress=state.progress,
+                token=c.token if c.socket.startswith("tcp://") else "",
+            )
+        )
+
+    def _drop(self) -> None:
+        """Forgets the connection; who waits for a floor is told no."""
+        with self._send_lock:
+            conn, self._conn = self._conn, None
+            self._welcomed = False
+        if conn is not None:
+            conn.close()
+        self._answer_floor(False)
+
+    def _pause(self, failures: int) -> None:
+        """Waits before the next connection, longer each time, while the lease runs on."""
+        c = self._config
+        longest = min(c.backoff_max_s, c.backoff_first_s * 2.0 ** min(failures, 30))
+        until = self._clock() + longest * (0.5 + 0.5 * self._rng())
+        while not self._closing.is_set():
+            now = self._clock()
+            self._check_lease(now)
+            left = until - now
+            if left <= 0:
+                return
+            if self._ever_welcomed and not self._lease_over:
+                left = min(left, max(0.001, self._heard_at + self._lease_s - now))
+            if self._wait(left):
+                return
+
+    def _check_lease(self, now: float) -> None:
+        if self._ever_welcomed and not self._lease_over and now - self._heard_at >= self._lease_s:
+            self._lease_over = True
+            self._runtime.lease_ended()
+            self._ceiling = self._runtime.hello().ceiling
+
+    # Lines. -----------------------------------------------------------------------------------
+
+    def _take(self, conn: Transport, data: bytes) -> bytes:
+        """Handles the whole lines of data and returns the rest. The order path: one line that is
+        an order goes straight to the runtime."""
+        *lines, rest = data.split(b"\n")
+        if len(lines) == 1 and not rest:
+            message = self._decode(lines[0])
+            if type(message) is Budget:
+                self._order(conn, message)
+            elif message is not None:
+                self._other(conn, message)
+            return rest
+        if len(rest) >= MAX_LINE or any(len(line) >= MAX_LINE for line in lines):
+            self._send(Error("line", "length", f"more than {MAX_LINE} bytes without a newline"))
+            conn.abort()
+            raise LineTooLong(max(map(len, [rest, *lines])), MAX_LINE)
+        messages = [m for m in map(self._decode, lines) if m is not None]
+        orders = [m for m in messages if type(m) is Budget]
+        newest = max(orders, key=lambda order: order.epoch, default=None)
+        if newest is not None:
+            self._order(conn, newest)
+        for message in messages:
+            if type(message) is Budget:
+                if message is not newest:
+                    self._superseded(message)
+            else:
+                self._other(conn, message)
+        return rest
+
+    def _decode(self, line: bytes) -> Message | None:
+        try:
+            return decode(line)
+        except LineError as error:
+            self._send(Error(error.what, error.where, error.rule))
+            return None
+
+    def _order(self, conn: Transport, order: Budget) -> None:
+        if order.epoch < self._last_epoch:
+            self._superseded(order)
+            return
+        if order.bytes > self._ceiling and conn.hung_up():
+            return  # a grant of a sidecar that is gone: it may have taken the bytes back since
+        self._last_epoch, self._ceiling = order.epoch, order.bytes
+        try:
+            self._runtime.apply(order, self._reply)
+        except Exception as error:
+            _log.exception("lull agent: apply epoch=%d failed; no ack is sent", order.epoch)
+            self._send(Error("budget", "apply", f"{type(error).__name__}: {error}"[:500]))
+        if order.reason == "floor":
+            self._answer_floor(True)
+
+    def _superseded(self, order: Budget) -> None:
+        if order.reason == "floor":
+            self._answer_floor(True)
+        self._send(Ack(order.epoch, self._held, 0, 0, "superseded"))
+
+    def _reply(self, ack: Ack) -> None:
+        self._held = ack.held
+        self._send(ack)
+
+    def _other(self, conn: Transport, message: Message) -> None:
+        kind = type(message)
+        if isinstance(message, Ping):
+            self._send(Pong(message.seq))
+        elif isinstance(message, Pace):
+            self._runtime.pace(message)
+        elif isinstance(message, Yield):
+            self._runtime.pace(Pace(0.0, message.reason, message.lease_ms))
+        elif isinstance(message, Welcome):
+            self._on_welcome(conn, message)
+        elif isinstance(message, Refused):
+            self._answer_floor(False)
+        elif kind is Drain:
+            self._runtime.drain()
+        elif isinstance(message, Error):
+            self._trouble(f"the sidecar refused {message.what} {message.where}: {message.rule}")
+        elif kind is not Bye:  # after a bye the end of the connection comes
+            self._send(Error(kind.__name__.lower(), "type", "a trainer does not take it"))
+
+    def _on_welcome(self, conn: Transport, welcome: Welcome) -> None:
+        if welcome.version != VERSION:
+            self._send(Error("welcome", "version", f"got {welcome.version}, want {VERSION}"))
+            return
+        self._heartbeat_s = max(0.001, welcome.heartbeat_ms / 1e3)
+        self._lease_s = welcome.lease_ms / 1e3
+        conn.set_timeout(min(self._heartbeat_s, self._config.report_s))
+        self._heard_at = self._report_at = self._clock()
+        self._lease_over = False
+        self._said = ""
+        self._ever_welcomed = self._welcomed = True
+
+    # Sending, from any thread. ----------------------------------------------------------------
+
+    def _send(self, message: Message) -> bool:
+        """False when there is no connection or it takes no more; never waits for the sidecar."""
+        line = encode(message)
+        with self._send_lock:
+            return self._conn is not None and self._conn.send(line)
+
+    def _report(self) -> None:
+        self._report_at = self._clock() + self._config.report_s
+        report = self._runtime.report()
+        if report.loss is not None and not math.isfinite(report.loss):
+            report = replace(report, loss=None)  # a diverged job still reports its memory
+        try:
+            self._send(report)
+        except ProtocolError as error:
+            self._trouble(str(error))
+
+    def _answer_floor(self, granted: bool) -> None:
+        with self._floor:
+            if self._floor_asked and self._floor_answer is None:
+                self._floor_answer = granted
+                self._floor.notify_all()
+
+    def _trouble(self, text: str) -> None:
+        """Logs a trouble once until another one or a welcome comes."""
+        if text != self._said:
+            self._said = text
+            _log.warning("lull agent: %s", text)
+
+
+def _forked(ref: weakref.ReferenceType[Agent]) -> None:
+    """In a forked child: closes its copy of the socket, which would keep the connection open
+    after the trainer's death. Locks may be held by threads that the child does not have."""
+    agent = ref()
+    if agent is None:
+        return
+    agent._send_lock = threading.Lock()
+    agent._floor_turn = threading.Lock()
+    agent._floor = threading.Condition()
+    agent._closing = threading.Event()
+    agent._closing.set()
+    agent._thread = None
+    conn, agent._conn = agent._conn, None
+    agent._welcomed = agent._ever_welcomed = False
+    if conn is not None:
+        conn.close()
