@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// errBodyTooLarge is returned by readBody for a body above MaxBodyBytes.
+var errBodyTooLarge = errors.New("request body above proxy.max_body_bytes")
+
+// body is a request's body: all of it, or its beginning and the rest to come.
+// Its bytes are never changed once read: a transport may still read them after
+// an attempt has failed.
+type body struct {
+	read []byte
+	rest io.Reader // nil when read is all
+}
+
+// readBody reads up to scanBytes of r and shows each piece to scan as it comes.
+// size is the declared length, or -1. A body that is longer keeps the rest
+// unread. max, when above 0, is the length above which it gives up.
+func readBody(r io.Reader, size, scanBytes, max int64, scan func([]byte)) (body, error) {
+	if max > 0 && size > max {
+		return body{}, errBodyTooLarge
+	}
+	b := body{read: make([]byte, 0, firstCap(size))}
+	for {
+		if len(b.read) == cap(b.read) {
+			// Doubling, not the declared size at once: a client may declare much
+			// and send nothing.
+			grown := make([]byte, len(b.read), min(2*int64(cap(b.read)), scanBytes+1))
+			copy(grown, b.read)
+			b.read = grown
+		}
+		n, err := r.Read(b.read[len(b.read):cap(b.read)])
+		scan(b.read[len(b.read) : len(b.read)+n])
+		b.read = b.read[:len(b.read)+n]
+		if max > 0 && int64(len(b.read)) > max {
+			return body{}, errBodyTooLarge
+		}
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+		if int64(len(b.read)) > scanBytes {
+			b.rest = r
+			return b, nil
+		}
+	}
+}
+
+// firstCap is room for a body of a usual size, and for the byte more that shows
+// its end.
+func firstCap(size int64) int64 {
+	const usual, most = 4 << 10, 256 << 10
+	if size < 0 {
+		return usual
+	}
+	return min(size, most) + 1
+}
+
+// open returns a new reader of the whole body.
+func (b body) open() io.ReadCloser {
+	if b.rest == nil {
+		return io.NopCloser(bytes.NewReader(b.read))
+	}
+	return io.NopCloser(io.MultiReader(bytes.NewReader(b.read), b.rest))
+}
+
+// replayable says that open may be called again.
+func (b body) replayable() bool { return b.rest == nil }
+
+// length is what the upstream is told: the real one, or the declared one of a
+// body that is still coming.
+func (b body) length(declared int64) int64 {
+	if b.rest == nil {
+		return int64(len(b.read))
+	}
+	return declared
+}

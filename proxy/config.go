@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+)
+
+// Upstream is one LLM server.
+type Upstream struct {
+	// Name is the engine's name in requests, records and metrics.
+	Name string
+	// URL is scheme, host and an optional path in front of every request's path.
+	URL string
+}
+
+// Config is all that the data path is told.
+type Config struct {
+	// Upstreams are the servers; the first one serves every request. Default
+	// engine at http://127.0.0.1:8000, where `vllm serve` listens.
+	Upstreams []Upstream
+	// IdleLimit ends an answer without a byte from the upstream for so long, and one
+	// whose client takes no byte for so long. Default 5m; shorter cuts slow but
+	// healthy streams, longer keeps dead ones open. There is no total limit.
+	IdleLimit time.Duration
+	// FirstByteLimit ends the wait for the upstream's headers with 504. Default 0,
+	// no limit: a long answer without streaming has no byte until its end, and a
+	// caller that gives up is noticed anyhow.
+	FirstByteLimit time.Duration
+	// ConnectTimeout limits dialling the upstream. Default 5s; shorter fails on a
+	// busy accept queue, longer delays the 502 of a dead host.
+	ConnectTimeout time.Duration
+	// KeepAlive is how long an unused upstream connection is kept. Default 4s:
+	// below the 5s after which uvicorn closes it, so that requests rarely meet a
+	// connection that is just being closed.
+	KeepAlive time.Duration
+	// ScanBytes is the longest body that is read before it is forwarded. Default
+	// 64 MiB; a longer one is forwarded as a stream and judged by its beginning.
+	ScanBytes int64
+	// MaxBodyBytes refuses longer bodies on interpreted paths with 413. Default 0:
+	// the upstream's own limit is the only one.
+	MaxBodyBytes int64
+
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// IDPrefix begins every request's ID; empty means a random one per Proxy.
+	IDPrefix string
+}
+
+// DefaultConfig has every default.
+func DefaultConfig() Config {
+	return Config{
+		Upstreams:      []Upstream{{Name: "engine", URL: "http://127.0.0.1:8000"}},
+		IdleLimit:      5 * time.Minute,
+		ConnectTimeout: 5 * time.Second,
+		KeepAlive:      4 * time.Second,
+		ScanBytes:      64 << 20,
+	}
+}
+
+// Validate names the key, the value and the rule of the first thing wrong.
+func (c Config) Validate() error {
+	if len(c.Upstreams) == 0 {
+		return fmt.Errorf("proxy.upstreams: got none, want at least one name and url")
+	}
+	seen := map[string]bool{}
+	for i, u := range c.Upstreams {
+		if err := u.validate(fmt.Sprintf("proxy.upstreams[%d]", i)); err != nil {
+			return err
+		}
+		if seen[u.Name] {
+			return fmt.Errorf("proxy.upstreams[%d].name: got %q twice, want each name once", i, u.Name)
+		}
+		seen[u.Name] = true
+	}
+	switch {
+	case c.IdleLimit <= 0:
+		return fmt.Errorf("proxy.idle_limit: got %v, want more than 0", c.IdleLimit)
+	case c.FirstByteLimit < 0:
+		return fmt.Errorf("proxy.first_byte_limit: got %v, want 0 (none) or more", c.FirstByteLimit)
+	case c.ConnectTimeout <= 0:
+		return fmt.Errorf("proxy.connect_timeout: got %v, want more than 0", c.ConnectTimeout)
+	case c.KeepAlive <= 0:
+		return fmt.Errorf("proxy.keep_alive: got %v, want more than 0", c.KeepAlive)
+	case c.ScanBytes <= 0:
+		return fmt.Errorf("proxy.scan_bytes: got %d, want more than 0", c.ScanBytes)
+	case c.MaxBodyBytes < 0:
+		return fmt.Errorf("proxy.max_body_bytes: got %d, want 0 (none) or more", c.MaxBodyBytes)
+	}
+	return nil
+}
+
+func (u Upstream) validate(key string) error {
+	if u.Name == "" {
+		return fmt.Errorf("%s.name: got %q, want a name", key, u.Name)
+	}
+	parsed, err := url.Parse(u.URL)
+	if err != nil {
+		return fmt.Errorf("%s.url: got %q, want an http or https url: %w", key, u.URL, err)
+	}
+	if (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.Host == "" {
+		return fmt.Errorf("%s.url: got %q, want an http or https url with a host", key, u.URL)
+	}
+	if parsed.RawQuery != "" || parsed.Fragment != "" || parsed.User != nil {
+		return fmt.Errorf("%s.url: got %q, want no query, fragment or user", key, parsed.Redacted())
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDefaultConfigIsValid(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
+	up := func(name, url string) func(*Config) {
+		return func(c *Config) { c.Upstreams = []Upstream{{name, url}} }
+	}
+	for want, breakIt := range map[string]func(*Config){
+		"proxy.upstreams: got none, want at least one name and url":                                                                   func(c *Config) { c.Upstreams = nil },
+		`proxy.upstreams[0].name: got "", want a name`:                                                                                up("", "http://x"),
+		`proxy.upstreams[0].url: got "ftp://x", want an http or https url with a host`:                                                up("a", "ftp://x"),
+		`proxy.upstreams[0].url: got "x:8000", want an http or https url with a host`:                                                 up("a", "x:8000"),
+		`proxy.upstreams[0].url: got "http://a b", want an http or https url: parse "http://a b": invalid character " " in host name`: up("a", "http://a b"),
+		`proxy.upstreams[0].url: got "http://u:xxxxx@x", want no query, fragment or user`:                                             up("a", "http://u:p@x"),
+		`proxy.upstreams[1].name: got "a" twice, want each name once`:                                                                 func(c *Config) { c.Upstreams = []Upstream{{"a", "http://x"}, {"a", "http://y"}} },
+		"proxy.idle_limit: got 0s, want more than 0":                                                                                  func(c *Config) { c.IdleLimit = 0 },
+		"proxy.first_byte_limit: got -1ns, want 0 (none) or more":                                                                     func(c *Config) { c.FirstByteLimit = -1 },
+		"proxy.connect_timeout: got 0s, want more than 0":                                                                             func(c *Config) { c.ConnectTimeout = 0 },
+		"proxy.keep_alive: got -1ns, want more than 0":                                                                                func(c *Config) { c.KeepAlive = -1 },
+		"proxy.scan_bytes: got 0, want more than 0":                                                                                   func(c *Config) { c.ScanBytes = 0 },
+		"proxy.max_body_bytes: got -1, want 0 (none) or more":                                                                         func(c *Config) { c.MaxBodyBytes = -1 },
+	} {
+		c := DefaultConfig()
+		breakIt(&c)
+		if err := c.Validate(); err == nil || err.Error() != want {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+}
+
+func TestNewPanicsOnABadConfigAndNamesTheKey(t *testing.T) {
+	defer func() {
+		if v, _ := recover().(string); !strings.HasPrefix(v, "proxy: new: proxy.upstreams: ") {
+			t.Errorf("panic: got %q, want it to name the key", v)
+		}
+	}()
+	New(Config{}, nil, nil)
+}
+
+func TestDialectPaths(t *testing.T) {
+	for path, want := range map[string]dialect{
+		"/v1/chat/completions": chat{}, "/v1/completions": completions{}, "/v1/responses": responses{}, "/v1/messages": messages{},
+		"/v2/models/m/generate": triton{}, "/v2/models/m/versions/2/infer": triton{},
+		"/v2/models/m/versions/2": nil, "/v2/models//infer": nil, "/v2/models/m/x/infer": nil, "/v2/models/m": nil,
+		"/v1/chat/completions/": nil, "/V1/completions": nil, "/": nil,
+	} {
+		if got := dialectOf(path); got != want {
+			t.Errorf("%s: got %T, want %T", path, got, want)
+		}
+	}
+}

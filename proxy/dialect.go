@@ -1,0 +1,76 @@
+package proxy
+
+// dialect is one API: its paths, and what the keys of its JSON mean. It holds no
+// state. To add one, write a file with a type and add it to dialects.
+type dialect interface {
+	// path says whether POST on this path speaks the dialect.
+	path(p string) bool
+	// request and answer map a key to a node: of a request's body, and of one
+	// event of a stream or a whole answer. key is nil when it is too long.
+	request(parent node, key []byte) node
+	answer(parent node, key []byte) node
+}
+
+var dialects = [...]dialect{chat{}, completions{}, responses{}, messages{}, triton{}}
+
+func dialectOf(path string) dialect {
+	for _, d := range dialects {
+		if d.path(path) {
+			return d
+		}
+	}
+	return nil
+}
+
+// Nodes with one meaning in all dialects. nodeRoot is 1.
+const (
+	// In requests.
+	nodeModel node = iota + 2
+	nodeStream
+	nodeMaxTokens
+	nodeMaxCompletionTokens
+	nodeN
+	nodeBestOf
+	nodeIncludeUsage
+
+	// In answers. nodeContent is content if it has something in it: a string that
+	// is not empty, a number, true, an object with a key, an array with an element.
+	nodeContent
+	nodeChoice       // an element of it is one choice
+	nodeRole         // the choice has a role
+	nodeFinish       // not null: the choice ends here
+	nodeError        // not null: the answer is an error
+	nodeType         // an event's type, as Responses and Messages name it
+	nodePromptTokens // numbers of usage
+	nodeCachedTokens
+	nodeOutputTokens
+
+	// From here a dialect's own places on the way.
+	nodeOwn node = 64
+
+	// From here the request's text: nodeText + slot. What lies below keeps the
+	// node.
+	nodeText node = 128
+)
+
+// The slots of nodeText. A key that comes twice counts once: the last one, as
+// JSON parsers have it.
+const (
+	slotMessages = iota
+	slotPrompt
+	slotSystem
+	slotTools
+	textSlots
+)
+
+// textChild is the node of a key below text: names, kinds and media are no text.
+func textChild(parent node, key []byte) node {
+	switch string(key) {
+	case "role", "type", "id", "tool_call_id", "call_id", "status",
+		"image_url", "image", "input_audio", "audio", "video_url", "video", "file",
+		"url", "data", "source", "media_type", "detail", "cache_control",
+		"encrypted_content", "signature":
+		return 0
+	}
+	return parent
+}

@@ -1,0 +1,186 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"time"
+)
+
+// exchange is one interpreted request, from arrival to account. All of it runs
+// on the HTTP server's goroutine.
+type exchange struct {
+	p  *Proxy
+	w  http.ResponseWriter
+	rc *http.ResponseController
+	r  *http.Request
+	d  dialect
+	up upstream
+
+	body   body
+	header http.Header // for the upstream
+	tap    *tap        // nil before the answer, and after a fault
+	rec    Record
+	closed bool // the account is closed
+
+	cancel      context.CancelCauseFunc // ends the upstream's request
+	writeLimit  time.Time               // the write deadline now set
+	limitsWrite bool
+}
+
+// ending is how an exchange ended: its outcome, what broke it, and whether the
+// client's transfer must be broken because it cannot be told otherwise.
+type ending struct {
+	outcome string
+	err     error
+	abort   bool
+}
+
+// interpret serves a request on a known path. The account is closed in one
+// deferred place, for every way out, panics included.
+func (p *Proxy) interpret(w http.ResponseWriter, r *http.Request, d dialect) {
+	x := &exchange{p: p, w: w, rc: http.NewResponseController(w), r: r, d: d, up: p.upstreams[p.pick()]}
+	p.inFlight.Add(1)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	x.cancel = cancel
+	var end ending
+	defer func() {
+		if v := recover(); v != nil {
+			end = ending{outcome: OutcomeInternal, err: fmt.Errorf("proxy: panic while serving: %v", v), abort: true}
+		}
+		cancel(nil)
+		x.account(end)
+		if end.abort {
+			// The server must break the transfer: no good ending is made up.
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	end = x.serve(ctx)
+}
+
+// serve goes through the stages of a request; each may end it.
+func (x *exchange) serve(ctx context.Context) ending {
+	req, end := x.read()
+	if end != nil {
+		return *end
+	}
+	if end := x.admit(req); end != nil {
+		return *end
+	}
+	res, end := x.forward(ctx)
+	if end != nil {
+		return *end
+	}
+	return x.relay(ctx, res)
+}
+
+// read reads the request and scans it.
+func (x *exchange) read() (Request, *ending) {
+	x.rec.ID, x.rec.Path, x.rec.Engine = x.p.newID(), x.r.URL.Path, x.up.name
+	if x.rec.RequestID = callersID(x.r.Header); x.rec.RequestID == "" {
+		x.rec.RequestID = x.rec.ID
+	}
+	x.header = outgoingHeader(x.r.Header, x.rec.RequestID)
+	scan := newRequestScan(x.d)
+	// A client that stalls in its upload is idle too. The errors of deadlines are
+	// those of writers that have none.
+	_ = x.rc.SetReadDeadline(time.Now().Add(x.p.cfg.IdleLimit))
+	b, err := readBody(x.r.Body, x.r.ContentLength, x.p.cfg.ScanBytes, x.p.cfg.MaxBodyBytes, func(piece []byte) {
+		x.p.safely(func() { scan.json.write(piece) })
+	})
+	_ = x.rc.SetReadDeadline(time.Time{})
+	x.body = b
+	x.rec.RequestBytes = int64(len(b.read))
+	x.rec.Arrived = x.p.cfg.Now()
+	if err != nil {
+		return Request{}, x.unreadable(err)
+	}
+	req := Request{ID: x.rec.ID, Path: x.rec.Path, Engine: x.up.name, Sequences: 1, ArrivedAt: x.rec.Arrived}
+	scan.fill(&req)
+	x.rec.Model, x.rec.PromptBytes = req.Model, req.PromptBytes
+	x.rec.MaxTokens, x.rec.Sequences = req.MaxTokens, req.Sequences
+	return req, nil
+}
+
+// unreadable ends a request whose body did not come whole.
+func (x *exchange) unreadable(err error) *ending {
+	if errors.Is(err, errBodyTooLarge) {
+		x.refuse(refusal{
+			status: http.StatusRequestEntityTooLarge, kind: "invalid_request_error", code: CodeTooLarge,
+			message: "lull: " + err.Error(),
+		})
+		return &ending{outcome: OutcomeRequestUnreadable, err: err}
+	}
+	if isDisconnect(err) || x.r.Context().Err() != nil {
+		return &ending{outcome: OutcomeClientGone, err: err, abort: true}
+	}
+	x.refuse(refusal{
+		status: http.StatusBadRequest, kind: "invalid_request_error", code: CodeBody,
+		message: "lull: request body: " + err.Error(),
+	})
+	return &ending{outcome: OutcomeRequestUnreadable, err: err}
+}
+
+// admit waits for the Gate.
+func (x *exchange) admit(req Request) *ending {
+	v := x.p.admit(x.r.Context(), req)
+	x.rec.Admission = v.Outcome
+	x.rec.Held = x.p.cfg.Now().Sub(x.rec.Arrived)
+	if err := x.r.Context().Err(); err != nil {
+		return &ending{outcome: OutcomeClientGone, err: err, abort: true}
+	}
+	if v.Forward {
+		return nil
+	}
+	x.refuse(refuseVerdict(v))
+	return &ending{outcome: v.Outcome}
+}
+
+// forward sends the request and waits for the answer's header.
+func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
+	if limit := x.p.cfg.FirstByteLimit; limit > 0 {
+		t := time.AfterFunc(limit, func() { x.cancel(errFirstByte) })
+		defer t.Stop()
+	}
+	x.rec.Forwarded = x.p.cfg.Now()
+	res, err := x.send(ctx)
+	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
+		res.Body.Close()
+		err = errors.New("it switched protocols without being asked to")
+	}
+	if err == nil {
+		x.rec.Headers = x.p.cfg.Now()
+		return res, nil
+	}
+	if cerr := x.r.Context().Err(); cerr != nil {
+		return nil, &ending{outcome: OutcomeClientGone, err: cerr, abort: true}
+	}
+	if context.Cause(ctx) == errFirstByte {
+		x.refuse(refusal{
+			status: http.StatusGatewayTimeout, kind: "upstream_error", code: CodeTimeout,
+			message: "lull: " + errFirstByte.Error(),
+		})
+		return nil, &ending{outcome: OutcomeUpstreamTimeout, err: errFirstByte}
+	}
+	x.refuse(unreachable(err))
+	return nil, &ending{outcome: OutcomeUpstreamUnreachable, err: err}
+}
+
+// errFirstByte is the cause of a request cancelled before headers.
+var errFirstByte = errors.New("upstream sent no header within proxy.first_byte_limit")
+
+func (x *exchange) refuse(f refusal) {
+	x.rec.Status = f.status
+	f.write(x.w, x.rec.RequestID)
+}
+
+// target is the upstream's URL for a client's.
+func (u upstream) target(in *url.URL) *url.URL {
+	out := *in
+	pr := httputil.ProxyRequest{Out: &http.Request{URL: &out}}
+	pr.SetURL(u.url)
+	return &out
+}

@@ -1,0 +1,115 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// staleWindow is how soon after sending a request a closed connection counts as
+// one that the upstream had already given up. A later close may be an engine
+// that died of the request: it must not get it twice.
+const staleWindow = 250 * time.Millisecond
+
+// send performs the round trip. A request that met a kept connection just as
+// the upstream closed it is sent once more, on a new one: only if no byte of an
+// answer was seen, the close came at once, and the whole body is at hand.
+func (x *exchange) send(ctx context.Context) (*http.Response, error) {
+	for attempt := 1; ; attempt++ {
+		t := &trip{w: x.w}
+		res, err := x.p.transport.RoundTrip(x.outgoing(httptrace.WithClientTrace(ctx, t.trace())))
+		t.close()
+		if err == nil {
+			return res, nil
+		}
+		if attempt > 1 || ctx.Err() != nil || !x.body.replayable() || !t.stale(err) {
+			return nil, err
+		}
+		x.p.replays.Add(1)
+		// The others were kept as long: the next attempt must dial.
+		x.p.transport.CloseIdleConnections()
+	}
+}
+
+// outgoing makes the upstream's request. It has no GetBody: the transport must
+// not replay a POST by itself.
+func (x *exchange) outgoing(ctx context.Context) *http.Request {
+	out := &http.Request{
+		Method: x.r.Method,
+		URL:    x.up.target(x.r.URL),
+		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:        x.header,
+		Body:          x.body.open(),
+		ContentLength: x.body.length(x.r.ContentLength),
+	}
+	if x.body.replayable() && len(x.body.read) == 0 {
+		out.Body = http.NoBody
+	}
+	return out.WithContext(ctx)
+}
+
+// trip watches one attempt. Its hooks run on the transport's goroutines.
+type trip struct {
+	reused atomic.Bool
+	seen   atomic.Bool  // a byte of an answer came
+	sentAt atomic.Int64 // when the connection was at hand, in ns since the epoch
+
+	mu sync.Mutex
+	w  http.ResponseWriter // nil once the round trip is over
+}
+
+func (t *trip) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			t.reused.Store(i.Reused)
+			t.sentAt.Store(time.Now().UnixNano())
+		},
+		GotFirstResponseByte: func() { t.seen.Store(true) },
+		Got1xxResponse:       t.interim,
+	}
+}
+
+// interim passes an interim response on. The transport waits for it, and the
+// handler waits for the transport, so nobody else writes.
+func (t *trip) interim(code int, header textproto.MIMEHeader) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.w == nil || code == http.StatusContinue {
+		return nil
+	}
+	h := t.w.Header()
+	for k, v := range header {
+		h[k] = v
+	}
+	t.w.WriteHeader(code)
+	clear(h) // WriteHeader leaves them for the next answer
+	return nil
+}
+
+// close ends the trip's right to write.
+func (t *trip) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.w = nil
+}
+
+// stale says that err is a kept connection which the upstream had closed.
+func (t *trip) stale(err error) bool {
+	if !t.reused.Load() || t.seen.Load() {
+		return false
+	}
+	if time.Since(time.Unix(0, t.sentAt.Load())) > staleWindow {
+		return false
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		// net/http does not export this one.
+		strings.Contains(err.Error(), "server closed idle connection")
+}

@@ -1,0 +1,135 @@
+package proxy
+
+import (
+	"mime"
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// hopHeaders belong to one connection (RFC 9110, section 7.6.1, and the older
+// ones that clients still send); none passes, in either direction.
+var hopHeaders = [...]string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate",
+	"Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// dropHop removes the hop-by-hop fields and those that Connection names.
+func dropHop(h http.Header) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			if name = textproto.TrimString(name); name != "" {
+				h.Del(name)
+			}
+		}
+	}
+	for _, name := range hopHeaders {
+		delete(h, name)
+	}
+}
+
+// dropForwarded removes what a client may claim about whom it forwards for, as
+// ReverseProxy does before Rewrite.
+func dropForwarded(h http.Header) {
+	delete(h, "Forwarded")
+	delete(h, "X-Forwarded-For")
+	delete(h, "X-Forwarded-Host")
+	delete(h, "X-Forwarded-Proto")
+}
+
+// outgoingHeader is the header of an interpreted request for the upstream.
+func outgoingHeader(in http.Header, requestID string) http.Header {
+	h := in.Clone()
+	trailers := acceptsTrailers(in)
+	dropHop(h)
+	dropForwarded(h)
+	shapeRequest(h, requestID)
+	if trailers {
+		h["Te"] = []string{"trailers"}
+	}
+	// The body is here already: nothing to wait for.
+	delete(h, "Expect")
+	return h
+}
+
+// shapeRequest is what passed and interpreted requests have in common.
+func shapeRequest(h http.Header, requestID string) {
+	h["X-Request-Id"] = []string{requestID}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = nil // else the transport adds its own
+	}
+	// Some engines look trace context up by its lower-case name only.
+	for _, name := range [...]string{"Traceparent", "Tracestate"} {
+		if v, ok := h[name]; ok {
+			delete(h, name)
+			h[strings.ToLower(name)] = v
+		}
+	}
+}
+
+func acceptsTrailers(h http.Header) bool {
+	for _, line := range h["Te"] {
+		for coding := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(textproto.TrimString(coding), "trailers") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// shapeAnswer prepares an upstream's header for the client. Event streams get
+// what keeps a second proxy from buffering them, unless the upstream said
+// otherwise.
+func shapeAnswer(h http.Header, requestID string) {
+	if isEventStream(h) {
+		if _, ok := h["X-Accel-Buffering"]; !ok {
+			h["X-Accel-Buffering"] = []string{"no"}
+		}
+		if _, ok := h["Cache-Control"]; !ok {
+			h["Cache-Control"] = []string{"no-cache"}
+		}
+	}
+	if _, ok := h["X-Request-Id"]; !ok {
+		h["X-Request-Id"] = []string{requestID}
+	}
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // else the server guesses one from the body
+	}
+}
+
+// isEventStream compares the parsed media type: it may carry a parameter.
+func isEventStream(h http.Header) bool { return mediaType(h) == "text/event-stream" }
+
+func mediaType(h http.Header) string {
+	v := h.Get("Content-Type")
+	switch v { // the common ones, without parsing
+	case "":
+		return ""
+	case "text/event-stream", "text/event-stream; charset=utf-8":
+		return "text/event-stream"
+	case "application/json":
+		return v
+	}
+	media, _, err := mime.ParseMediaType(v)
+	if err != nil {
+		media, _, _ = strings.Cut(v, ";")
+		media = strings.ToLower(strings.TrimSpace(media))
+	}
+	return media
+}
+
+// callersID is the X-Request-Id of a request when it is fit to be passed on:
+// printable ASCII and no longer than 256 bytes.
+func callersID(h http.Header) string {
+	v := h.Get("X-Request-Id")
+	if len(v) > 256 {
+		return ""
+	}
+	for i := range len(v) {
+		if v[i] < 0x20 || v[i] > 0x7e {
+			return ""
+		}
+	}
+	return v
+}

@@ -1,0 +1,337 @@
+package proxy
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// node says what a place in a JSON document means to a dialect; 0 is nothing.
+// An array's elements have the node of the array.
+type node uint8
+
+// found is one value at a place with a node. Containers are reported when they
+// open, scalars when they end.
+type found struct {
+	node  node
+	kind  byte   // '{' '[' 's'(tring) 'n'(umber) 't'(rue) 'f'(alse) '0'(null)
+	depth int    // containers around it
+	array bool   // it is an element of an array
+	text  []byte // a string's or number's beginning, decoded, at most len(jsonScan.buf)
+	size  int    // a string's decoded length in bytes
+}
+
+// shape maps keys to nodes and takes what is found. The slices it is given are
+// valid during the call only.
+type shape interface {
+	// child is the node of a key's value in an object that has the node parent;
+	// key is nil for one that is too long to be known.
+	child(parent node, key []byte) node
+	value(found)
+}
+
+// nodeRoot is the node of a document that is an object.
+const nodeRoot node = 1
+
+// jsonScan reads one JSON document in pieces of any size, in bounded memory and
+// without allocating. It is lenient: it finds what encoding/json would find in a
+// valid document, and of an invalid one it may report a beginning.
+type jsonScan struct {
+	shape shape
+	state jsonState
+	depth int
+	stack [maxDepth]frame
+	// at is the node that the next value will have.
+	at node
+	// buf holds the beginning of a key, string, number or word; size counts all
+	// of it.
+	buf  [128]byte
+	n    int
+	size int
+	key  bool
+	uni  rune // of a \uXXXX being read
+	unis int
+}
+
+type frame struct {
+	node  node
+	array bool
+}
+
+type jsonState uint8
+
+const (
+	jsonValue     jsonState = iota // a value
+	jsonArrayOpen                  // a value or ]
+	jsonObjOpen                    // a key or }
+	jsonKey                        // a key
+	jsonColon                      // :
+	jsonAfter                      // , or the end of the container
+	jsonString                     // inside a string
+	jsonEscape                     // after a backslash
+	jsonUnicode                    // inside \uXXXX
+	jsonNumber                     // inside a number
+	jsonWord                       // inside true, false, null
+	jsonEnd                        // the document has ended
+	jsonBad                        // not JSON, or deeper than maxDepth
+)
+
+// maxDepth is far above any real request; a deeper document is left unread.
+const maxDepth = 200
+
+// reset makes it ready for another document.
+func (s *jsonScan) reset(sh shape) {
+	s.shape, s.state, s.depth, s.at = sh, jsonValue, 0, 0
+}
+
+// write reads the next piece.
+func (s *jsonScan) write(p []byte) {
+	for i := 0; i < len(p); {
+		switch s.state {
+		case jsonString:
+			i += s.inString(p[i:])
+		case jsonNumber, jsonWord:
+			if c := p[i]; isScalarByte(c) {
+				s.keep(c)
+				i++
+			} else {
+				s.endScalar() // and read c again
+			}
+		case jsonEnd, jsonBad:
+			return
+		default:
+			s.byte(p[i])
+			i++
+		}
+	}
+}
+
+// end says that the document is complete: a bare number ends here.
+func (s *jsonScan) end() {
+	if s.state == jsonNumber || s.state == jsonWord {
+		s.endScalar()
+	}
+}
+
+// whole says that a whole document was read.
+func (s *jsonScan) whole() bool { return s.state == jsonEnd }
+
+// inString takes bytes of a string up to its end, an escape or the end of p.
+func (s *jsonScan) inString(p []byte) int {
+	// A short window keeps a string full of escapes from being searched again and
+	// again for its far end.
+	run := p[:min(len(p), 4096)]
+	if q := bytes.IndexByte(run, '"'); q >= 0 {
+		run = run[:q]
+	}
+	if e := bytes.IndexByte(run, '\\'); e >= 0 {
+		run = run[:e]
+	}
+	s.n += copy(s.buf[s.n:], run)
+	s.size += len(run)
+	if len(run) == len(p) {
+		return len(run)
+	}
+	switch p[len(run)] {
+	case '"':
+		s.endString()
+	case '\\':
+		s.state = jsonEscape
+	default: // the window's end
+		return len(run)
+	}
+	return len(run) + 1
+}
+
+func (s *jsonScan) endString() {
+	if s.key {
+		k := s.buf[:s.n]
+		if s.size > s.n {
+			k = nil
+		}
+		s.at = s.shape.child(s.stack[s.depth-1].node, k)
+		s.state = jsonColon
+		return
+	}
+	s.emit('s')
+	s.state = s.after()
+}
+
+// byte handles everything outside strings, numbers and words.
+func (s *jsonScan) byte(c byte) {
+	switch s.state {
+	case jsonEscape:
+		s.escape(c)
+		return
+	case jsonUnicode:
+		s.unicode(c)
+		return
+	}
+	if c == ' ' || c == '\n' || c == '\t' || c == '\r' {
+		return
+	}
+	switch {
+	case s.state == jsonValue, s.state == jsonArrayOpen && c != ']':
+		s.begin(c)
+	case (s.state == jsonObjOpen || s.state == jsonKey) && c == '"':
+		s.state, s.key, s.n, s.size = jsonString, true, 0, 0
+	case s.state == jsonColon && c == ':':
+		s.state = jsonValue
+	case s.state == jsonAfter && c == ',':
+		s.next()
+	case c == ']' && (s.state == jsonArrayOpen || s.state == jsonAfter) && s.top().array,
+		c == '}' && (s.state == jsonObjOpen || s.state == jsonAfter) && !s.top().array:
+		s.depth--
+		s.state = s.after()
+	default:
+		s.state = jsonBad
+	}
+}
+
+func (s *jsonScan) top() frame { return s.stack[s.depth-1] }
+
+// after is the state after a value.
+func (s *jsonScan) after() jsonState {
+	if s.depth == 0 {
+		return jsonEnd
+	}
+	return jsonAfter
+}
+
+// next goes from a comma to the next member.
+func (s *jsonScan) next() {
+	if t := s.top(); t.array {
+		s.state, s.at = jsonValue, t.node
+	} else {
+		s.state = jsonKey
+	}
+}
+
+// begin starts a value.
+func (s *jsonScan) begin(c byte) {
+	switch {
+	case c == '{' || c == '[':
+		s.open(c)
+	case c == '"':
+		s.state, s.key, s.n, s.size = jsonString, false, 0, 0
+	case c == '-' || (c >= '0' && c <= '9'):
+		s.state, s.n, s.size = jsonNumber, 0, 0
+		s.keep(c)
+	case c == 't' || c == 'f' || c == 'n':
+		s.state, s.n, s.size = jsonWord, 0, 0
+		s.keep(c)
+	default:
+		s.state = jsonBad
+	}
+}
+
+func (s *jsonScan) open(c byte) {
+	if s.depth == maxDepth {
+		s.state = jsonBad
+		return
+	}
+	if s.depth == 0 && c == '{' {
+		s.at = nodeRoot
+	} else {
+		s.emit(c)
+	}
+	s.stack[s.depth] = frame{node: s.at, array: c == '['}
+	s.depth++
+	s.state = jsonObjOpen
+	if c == '[' {
+		s.state = jsonArrayOpen
+	}
+}
+
+func (s *jsonScan) emit(kind byte) {
+	if s.at == 0 {
+		return
+	}
+	s.shape.value(found{
+		node: s.at, kind: kind, depth: s.depth, text: s.buf[:s.n], size: s.size,
+		array: s.depth > 0 && s.top().array,
+	})
+}
+
+func (s *jsonScan) keep(c byte) {
+	s.size++
+	if s.n < len(s.buf) {
+		s.buf[s.n] = c
+		s.n++
+	}
+}
+
+func isScalarByte(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c == '-' || c == '+' || c == '.' || c == 'E'
+}
+
+func (s *jsonScan) endScalar() {
+	kind := byte('n')
+	if s.state == jsonWord {
+		switch string(s.buf[:s.n]) {
+		case "true":
+			kind = 't'
+		case "false":
+			kind = 'f'
+		case "null":
+			kind = '0'
+		default:
+			s.state = jsonBad
+			return
+		}
+	}
+	s.emit(kind)
+	s.state = s.after()
+}
+
+func (s *jsonScan) escape(c byte) {
+	s.state = jsonString
+	switch c {
+	case '"', '\\', '/':
+		s.keep(c)
+	case 'n':
+		s.keep('\n')
+	case 't':
+		s.keep('\t')
+	case 'r':
+		s.keep('\r')
+	case 'b':
+		s.keep('\b')
+	case 'f':
+		s.keep('\f')
+	case 'u':
+		s.state, s.uni, s.unis = jsonUnicode, 0, 0
+	default:
+		s.state = jsonBad
+	}
+}
+
+func (s *jsonScan) unicode(c byte) {
+	var d byte
+	switch {
+	case c >= '0' && c <= '9':
+		d = c - '0'
+	case c >= 'a' && c <= 'f':
+		d = c - 'a' + 10
+	case c >= 'A' && c <= 'F':
+		d = c - 'A' + 10
+	default:
+		s.state = jsonBad
+		return
+	}
+	s.uni = s.uni<<4 | rune(d)
+	if s.unis++; s.unis < 4 {
+		return
+	}
+	s.state = jsonString
+	if s.uni >= 0xd800 && s.uni < 0xe000 {
+		// Half of a surrogate pair, which is 4 bytes in UTF-8. Its text is not kept
+		// right: no key or model that Lull knows has one.
+		s.keep('?')
+		s.keep('?')
+		return
+	}
+	var b [utf8.UTFMax]byte
+	for _, c := range b[:utf8.EncodeRune(b[:], s.uni)] {
+		s.keep(c)
+	}
+}

@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Proxy is Lull's data path; see the package's documentation.
+type Proxy struct {
+	cfg      Config
+	gate     Gate
+	observer Observer
+	events   EventObserver // observer, if it is one
+
+	upstreams []upstream
+	transport *http.Transport
+	passes    []*httputil.ReverseProxy // one an upstream
+	prefix    string
+	buffers   sync.Pool
+
+	serial   atomic.Uint64
+	inFlight atomic.Int64
+	passing  atomic.Int64
+	faults   atomic.Int64
+	opaque   atomic.Int64
+	replays  atomic.Int64
+}
+
+type upstream struct {
+	name string
+	url  *url.URL
+}
+
+// Stats are counts since New, but for the two that say how many there are now.
+type Stats struct {
+	// InFlight and Passing are the interpreted and the other requests being served
+	// at this moment.
+	InFlight, Passing int64
+	// Faults are panics of the tap, the scanner, the Gate or the Observer that were
+	// caught; each cost a metric or a decision, never a stream.
+	Faults int64
+	// Opaque are events or answers that were no JSON Lull could read.
+	Opaque int64
+	// Replays are requests sent again because the upstream had closed an idle
+	// connection just as they were sent on it.
+	Replays int64
+}
+
+// relayBuffer is the size of one read of an answer, in bytes. Reads return what
+// has come, so it delays nothing; it bounds what one request holds.
+const relayBuffer = 32 << 10
+
+// New makes the data path. gate may be nil: all requests go at once. observer
+// may be nil. It panics on a config that Validate refuses.
+func New(cfg Config, gate Gate, observer Observer) *Proxy {
+	if err := cfg.Validate(); err != nil {
+		panic("proxy: new: " + err.Error())
+	}
+	p := &Proxy{cfg: cfg, gate: gate, observer: observer, prefix: cfg.IDPrefix}
+	p.events, _ = observer.(EventObserver)
+	if p.cfg.Now == nil {
+		p.cfg.Now = time.Now
+	}
+	if p.prefix == "" {
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // never returns an error
+		p.prefix = hex.EncodeToString(b[:])
+	}
+	p.buffers.New = func() any { return new([relayBuffer]byte) }
+	p.transport = newTransport(cfg)
+	for _, u := range cfg.Upstreams {
+		parsed, _ := url.Parse(u.URL) // Validate has parsed it
+		p.upstreams = append(p.upstreams, upstream{name: u.Name, url: parsed})
+		p.passes = append(p.passes, p.newPass(parsed))
+	}
+	return p
+}
+
+// newTransport is one for all requests. No proxy from the environment, no
+// compression of its own, HTTP/1.1, no limit on connections: admission is the
+// Gate's.
+func newTransport(cfg Config) *http.Transport {
+	return &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: cfg.ConnectTimeout}).DialContext,
+		DisableCompression:    true,
+		MaxIdleConnsPerHost:   1024,
+		IdleConnTimeout:       cfg.KeepAlive,
+		ReadBufferSize:        16 << 10,
+		WriteBufferSize:       16 << 10,
+		TLSHandshakeTimeout:   cfg.ConnectTimeout,
+		ExpectContinueTimeout: time.Second,
+	}
+}
+
+// ServeHTTP serves one request.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		if d := dialectOf(r.URL.Path); d != nil {
+			p.interpret(w, r, d)
+			return
+		}
+	}
+	p.pass(w, r)
+}
+
+// Close closes the idle connections to the upstreams. Requests that are being
+// served go on; the HTTP server ends them.
+func (p *Proxy) Close() { p.transport.CloseIdleConnections() }
+
+// InFlight is the number of interpreted requests being served at this moment.
+func (p *Proxy) InFlight() int64 { return p.inFlight.Load() }
+
+// Stats returns the proxy's own counts.
+func (p *Proxy) Stats() Stats {
+	return Stats{
+		InFlight: p.inFlight.Load(), Passing: p.passing.Load(), Faults: p.faults.Load(),
+		Opaque: p.opaque.Load(), Replays: p.replays.Load(),
+	}
+}
+
+// pick chooses the upstream of a request, as an index.
+func (p *Proxy) pick() int { return 0 }
+
+func (p *Proxy) newID() string {
+	return p.prefix + "-" + strconv.FormatUint(p.serial.Add(1), 10)
+}
+
+// safely runs what may cost a metric only.
+func (p *Proxy) safely(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.faults.Add(1)
+		}
+	}()
+	f()
+}
+
+// admit asks the Gate; one that panics lets the request go.
+func (p *Proxy) admit(ctx context.Context, r Request) (v Verdict) {
+	if p.gate == nil {
+		return Verdict{Forward: true, Outcome: OutcomeForwarded}
+	}
+	v = Verdict{Forward: true, Outcome: OutcomeForwardedUnconfirmed}
+	p.safely(func() { v = p.gate.Admit(ctx, r) })
+	if v.Outcome == "" {
+		v.Outcome = OutcomeForwarded
+		if !v.Forward {
+			v.Outcome = OutcomeRejectedDeadline
+		}
+	}
+	return v
+}
+
+// String names the proxy's engines and their addresses.
+func (p *Proxy) String() string {
+	s := "proxy to"
+	for _, u := range p.upstreams {
+		s += fmt.Sprintf(" %s=%s", u.name, u.url)
+	}
+	return s
+}

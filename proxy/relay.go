@@ -1,0 +1,241 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// headerGrace is how long an answer's header waits for the first bytes of its
+// body, so that both leave in one write. After it the header goes alone: clients
+// may limit their wait for it.
+const headerGrace = 2 * time.Millisecond
+
+// relay copies the answer to the client: read, write, flush, then the tap, in
+// that order, on this goroutine. Nothing is queued between reading and writing,
+// so a slow client slows the upstream and costs no memory.
+func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
+	defer res.Body.Close()
+	announced := x.begin(res)
+	buf := x.p.buffers.Get().(*[relayBuffer]byte)
+	defer x.p.buffers.Put(buf)
+	defer x.clearWriteLimit()
+	early := newHeaderFlush(x.rc)
+	src := newIdleBody(res.Body, x.p.cfg.IdleLimit, x.cancel)
+	for {
+		n, rerr := src.Read(buf[:])
+		early.stop()
+		if n > 0 {
+			if werr := x.write(buf[:n]); werr != nil {
+				return ending{outcome: OutcomeClientGone, err: werr, abort: true}
+			}
+			x.observe(buf[:n])
+		}
+		if rerr == io.EOF {
+			res.Body.Close() // fills res.Trailer
+			x.trailers(res, announced)
+			return x.whole(res.StatusCode)
+		}
+		if rerr != nil {
+			return x.broken(ctx, rerr)
+		}
+	}
+}
+
+// begin sends status and header, at the latest with the first bytes, and
+// chooses how the tap reads. It returns how many trailers were announced.
+func (x *exchange) begin(res *http.Response) int {
+	dropHop(res.Header)
+	shapeAnswer(res.Header, x.rec.RequestID)
+	h := x.w.Header()
+	for k, v := range res.Header {
+		h[k] = v
+	}
+	if len(res.Trailer) > 0 {
+		names := make([]string, 0, len(res.Trailer))
+		for k := range res.Trailer {
+			names = append(names, k)
+		}
+		h["Trailer"] = []string{strings.Join(names, ", ")}
+	}
+	x.rec.Status = res.StatusCode
+	mode := tapOff
+	switch media := mediaType(res.Header); {
+	case res.Header.Get("Content-Encoding") != "": // not ours to decode
+		x.rec.Stream = media == "text/event-stream"
+		x.p.opaque.Add(1)
+	case media == "text/event-stream":
+		x.rec.Stream, mode = true, tapSSE
+	case media == "application/json":
+		mode = tapJSON
+	}
+	x.tap = newTap(x.d, mode, x)
+	x.w.WriteHeader(res.StatusCode)
+	return len(res.Trailer)
+}
+
+// write writes and flushes one read's bytes.
+func (x *exchange) write(p []byte) error {
+	x.extendWriteLimit()
+	n, err := x.w.Write(p)
+	x.rec.ResponseBytes += int64(n)
+	if err != nil {
+		return err
+	}
+	if err := x.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}
+
+// observe shows the tap what has been written.
+func (x *exchange) observe(p []byte) {
+	at := x.p.cfg.Now()
+	if x.rec.FirstByte.IsZero() {
+		x.rec.FirstByte = at
+	}
+	x.tapped(func(t *tap) { t.write(p, at) })
+}
+
+// tapped runs f on the tap; a fault switches the tap off.
+func (x *exchange) tapped(f func(*tap)) {
+	if x.tap == nil || x.tap.mode == tapOff {
+		return
+	}
+	before := x.tap
+	ok := false
+	x.p.safely(func() { f(before); ok = true })
+	if !ok {
+		before.mode = tapOff
+	}
+}
+
+// content and step make the exchange a tapSink.
+func (x *exchange) content(at time.Time, tokens int) {
+	if x.p.observer != nil {
+		x.p.observer.Content(x.rec.ID, at, tokens)
+	}
+}
+
+func (x *exchange) step(at time.Time) {
+	if x.p.events != nil {
+		x.p.events.Event(x.rec.ID, at)
+	}
+}
+
+// whole is the ending of an answer that came to its end.
+func (x *exchange) whole(status int) ending {
+	x.tapped(func(t *tap) { t.end() })
+	switch {
+	case status >= 500:
+		return ending{outcome: OutcomeUpstreamError, err: errStatus(status)}
+	case status >= 400:
+		return ending{outcome: OutcomeUpstreamRefused, err: errStatus(status)}
+	case x.tap.failed:
+		return ending{outcome: OutcomeUpstreamError, err: errInBand}
+	}
+	return ending{outcome: x.rec.Admission}
+}
+
+// broken is the ending of an answer that broke off. What came was written; the
+// client must see that it was not all.
+func (x *exchange) broken(ctx context.Context, err error) ending {
+	switch {
+	case x.r.Context().Err() != nil:
+		return ending{outcome: OutcomeClientGone, err: x.r.Context().Err(), abort: true}
+	case context.Cause(ctx) == errIdle:
+		return ending{outcome: OutcomeIdle, err: errIdle, abort: true}
+	}
+	return ending{outcome: OutcomeBrokenStream, err: err, abort: true}
+}
+
+var errInBand = errors.New("the upstream sent an error inside its answer")
+
+func errStatus(status int) error {
+	return errors.New("the upstream answered " + http.StatusText(status))
+}
+
+// trailers passes the answer's trailers on, announced or not.
+func (x *exchange) trailers(res *http.Response, announced int) {
+	if len(res.Trailer) == 0 {
+		return
+	}
+	// Else the server might compute a length for a short body, which has no room
+	// for trailers.
+	_ = x.rc.Flush()
+	prefix := http.TrailerPrefix
+	if len(res.Trailer) == announced {
+		prefix = ""
+	}
+	h := x.w.Header()
+	for k, v := range res.Trailer {
+		h[prefix+k] = v
+	}
+}
+
+// extendWriteLimit keeps the write deadline between one and one and a half idle
+// limits ahead: a client that takes nothing for so long is gone.
+func (x *exchange) extendWriteLimit() {
+	limit, now := x.p.cfg.IdleLimit, time.Now()
+	if x.writeLimit.Sub(now) < limit {
+		x.writeLimit = now.Add(limit + limit/2)
+		x.limitsWrite = x.rc.SetWriteDeadline(x.writeLimit) == nil
+	}
+}
+
+// clearWriteLimit leaves the connection as it was, for its next request.
+func (x *exchange) clearWriteLimit() {
+	if x.limitsWrite {
+		_ = x.rc.SetWriteDeadline(time.Time{})
+	}
+}
+
+// headerFlush sends the header alone when the body is late.
+type headerFlush struct {
+	rc    *http.ResponseController
+	timer *time.Timer
+	mu    sync.Mutex
+	done  bool
+}
+
+func newHeaderFlush(rc *http.ResponseController) *headerFlush {
+	f := &headerFlush{rc: rc}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.timer = time.AfterFunc(headerGrace, f.flush)
+	return f
+}
+
+// flush runs on the timer's goroutine while the relay waits in its first read.
+func (f *headerFlush) flush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.done {
+		f.done = true
+		_ = f.rc.Flush() // a client that left shows at the first write
+	}
+}
+
+// stop ends the timer's right to flush; after it only the relay writes.
+func (f *headerFlush) stop() {
+	if f.timer == nil {
+		return
+	}
+	f.timer.Stop()
+	f.timer = nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = true
+}
+
+// isDisconnect says that err is a connection that ended, rather than bytes that
+// make no sense.
+func isDisconnect(err error) bool {
+	var ne net.Error
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &ne)
+}
