@@ -42,8 +42,9 @@ func New(cfg Config, seed uint64) (*Model, error) {
 }
 
 // Submit queues a request. It refuses one that can never run; the text is the
-// client's. A length is drawn for every request, so that what one request says
-// does not change another's.
+// client's. A request never joins a step that started before now, even when Step
+// is called late. A length is drawn for every request, so that what one request
+// says does not change another's.
 func (m *Model) Submit(now time.Duration, r Request) error {
 	drawn := m.drawLength()
 	switch {
@@ -59,7 +60,7 @@ func (m *Model) Submit(now time.Duration, r Request) error {
 		natural = r.OutputTokens
 	}
 	s := m.newSequence()
-	s.id, s.prompt = r.ID, r.PromptTokens
+	s.id, s.prompt, s.arrived = r.ID, r.PromptTokens, now
 	s.target, s.reason = answerLength(r, natural, m.cfg.MaxModelLen)
 	m.live[r.ID] = s
 	m.waiting = append(m.waiting, s)

@@ -103,6 +103,16 @@ func TestArrivalDuringAStepWaitsForTheNext(t *testing.T) {
 		41ms token 1/2stop; 41ms token 2/1stop; pages -2;`)
 }
 
+func TestArrivalDoesNotJoinAStepThatIsStartedLate(t *testing.T) {
+	m := newModel(t, flat())
+	submit(t, m, 0, Request{ID: 1, PromptTokens: 10, OutputTokens: 1})
+	m.Step(0)
+	submit(t, m, 23*ms, Request{ID: 2, PromptTokens: 10, OutputTokens: 1})
+	// The step that ended at 20 ms is only looked at now; nothing starts then.
+	expect(t, strings.TrimSpace(describe(m.Step(24*ms))), `20ms token 1/1stop; pages -1;`)
+	expect(t, tell(m, time.Second), `23ms admit 2; pages +1; 43ms token 2/1stop; pages -1;`)
+}
+
 func TestShortOfPagesTheLastComeIsPreemptedAndComputedAgain(t *testing.T) {
 	cfg := flat()
 	cfg.BoundPages = 3

@@ -49,6 +49,10 @@ func (m *Model) scheduleRunning(at time.Duration, budget int) (left int, preempt
 func (m *Model) admit(at time.Duration, budget int) {
 	admitted := 0
 	for _, s := range m.waiting {
+		if s.arrived > at {
+			m.pending = true // this step is being started late; the next may take it
+			break
+		}
 		over := m.pages.mapped > m.pages.bound
 		if over || budget == 0 || len(m.running) == m.cfg.MaxSeqs || !m.fits(s, s.known()) {
 			break

@@ -1,8 +1,11 @@
 package model
 
+import "time"
+
 // sequence is one live request.
 type sequence struct {
 	id       uint64
+	arrived  time.Duration
 	prompt   int
 	out      int // tokens generated
 	target   int // tokens of the whole answer
