@@ -1,0 +1,110 @@
+package demo
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+// Sizing is the scale of the demo: what is real, what is scaled and by how much.
+// The report prints it.
+type Sizing struct {
+	// Resident is the server's fixed memory, Elastic the bytes that KV cache and
+	// activations share, Headroom what is kept free.
+	Resident, Elastic, Headroom size.Bytes
+	// KVPerToken and BlockTokens are the KV geometry.
+	KVPerToken  size.Bytes
+	BlockTokens int
+	// BatchedTokens is the most tokens that the server computes in one step.
+	BatchedTokens int
+	// Compress divides the trace's times, TokenScale multiplies its token counts.
+	Compress, TokenScale float64
+	// MaxTokens is the limit that every request states; its true length is shorter
+	// and unknown to the sidecar.
+	MaxTokens int
+	// GPU and Model choose the calibration of the server's timing.
+	GPU, Model string
+	// Batch is the trainer's global batch in samples.
+	Batch int
+}
+
+// DefaultSizing fits two cores and about 2 GiB of memory.
+func DefaultSizing() Sizing {
+	return Sizing{
+		Resident: 256 * size.MiB, Elastic: 640 * size.MiB, Headroom: 64 * size.MiB,
+		KVPerToken: 64 * size.KiB, BlockTokens: 32, BatchedTokens: 512,
+		Compress: 2.17, TokenScale: 0.2, MaxTokens: 512,
+		GPU: "a100", Model: "Llama-2-13B", Batch: 64,
+	}
+}
+
+// Capacity is the device for a trainer of the given floor.
+func (s Sizing) Capacity(floor size.Bytes) size.Bytes {
+	return s.Resident + s.Elastic + floor + s.Headroom
+}
+
+// Phase is one way of sharing the device.
+type Phase struct {
+	Name string
+	// Title is the name as the report prints it.
+	Title string
+	// Mode and StaticKVFrac are the sidecar's policy.
+	Mode         string
+	StaticKVFrac float64
+	// Trains says that a training job runs.
+	Trains bool
+	// Release is the trainer's way of giving memory back (LULL_RELEASE); empty is
+	// its default.
+	Release string
+}
+
+// The names of the phases, as summary.json spells them.
+const (
+	InferenceOnly = "inference-only"
+	Static75      = "static-75"
+	Static50      = "static-50"
+	Naive         = "naive"
+	Lull          = "lull"
+)
+
+// naiveRelease is LULL_RELEASE for the naive phase: at the end of the running
+// microbatch.
+const naiveRelease = "microbatch"
+
+// Phases are the five phases in the order in which they run.
+func Phases() []Phase {
+	return []Phase{
+		{Name: InferenceOnly, Title: "inference only", Mode: "static", StaticKVFrac: 1},
+		{Name: Static75, Title: "static 75 % to KV", Mode: "static", StaticKVFrac: 0.75, Trains: true},
+		{Name: Static50, Title: "static 50 % to KV", Mode: "static", StaticKVFrac: 0.5, Trains: true},
+		{Name: Naive, Title: "naive release", Mode: "elastic", Trains: true, Release: naiveRelease},
+		{Name: Lull, Title: "Lull", Mode: "elastic", Trains: true},
+	}
+}
+
+// PhaseNames are the names of Phases.
+func PhaseNames() []string {
+	var names []string
+	for _, p := range Phases() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// selectPhases keeps the phases that are named, in their fixed order.
+func selectPhases(names []string) []Phase {
+	all := Phases()
+	if len(names) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(all, func(p Phase) bool { return !slices.Contains(names, p.Name) })
+}
+
+// Limits of waiting, written once.
+const (
+	startLimit   = 60 * time.Second // a child's ready line, or the trainer's first optimizer step
+	drainLimit   = 15 * time.Second // answers still running when the last request was sent
+	stopGrace    = 3 * time.Second  // SIGTERM to SIGKILL
+	requestLimit = 30 * time.Second // one request, send to end
+)

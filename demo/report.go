@@ -1,0 +1,119 @@
+package demo
+
+import (
+	_ "embed" // for the template
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+//go:embed report.html.tmpl
+var reportTemplate string
+
+// reportView is what the template shows.
+type reportView struct {
+	Summary Summary
+	Titles  map[string]string
+	Sizing  Sizing
+	Seconds float64
+	Made    string
+	Floor   size.Bytes
+	Device  size.Bytes
+	Missed  int
+	// Plots; empty ones are left out of the page.
+	Memory                                     template.HTML
+	Others                                     []memoryPlot
+	TTFT, TBT, Handovers, Samples, Loss, Curve template.HTML
+	CurvePoints                                []trainLine
+	Objective                                  Objectives
+}
+
+type memoryPlot struct {
+	Title string
+	SVG   template.HTML
+}
+
+// writeReport writes the self-contained report.html.
+func (r *runner) writeReport(path string, s Summary, runs []*phaseRun, slo Objectives) (err error) {
+	view, err := r.reportView(s, runs, slo)
+	if err != nil {
+		return fmt.Errorf("demo: report: %w", err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("demo: report: %w", err)
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil && cerr != nil {
+			err = fmt.Errorf("demo: report: %w", cerr)
+		}
+	}()
+	return renderReport(f, view)
+}
+
+func renderReport(w io.Writer, view reportView) error {
+	t, err := template.New("report").Funcs(template.FuncMap{
+		"pct":   percent,
+		"mib":   mib,
+		"mibOf": func(n int64) string { return mib(float64(n)) },
+		"num":   func(v float64) string { return fmt.Sprintf("%.1f", v) },
+		"num0":  func(v float64) string { return fmt.Sprintf("%.0f", v) },
+		"num2":  func(v float64) string { return fmt.Sprintf("%.2f", v) },
+		"loss":  lossRange,
+		"cols":  func(seconds float64) float64 { return seconds * 1000 / plotColumns },
+	}).Parse(reportTemplate)
+	if err != nil {
+		return fmt.Errorf("demo: report: %w", err)
+	}
+	if err := t.Execute(w, view); err != nil {
+		return fmt.Errorf("demo: report: %w", err)
+	}
+	return nil
+}
+
+func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (reportView, error) {
+	v := reportView{
+		Summary: s, Titles: map[string]string{}, Sizing: r.sizing, Seconds: r.opts.Window.Seconds(),
+		Made: r.epoch.UTC().Format(time.DateOnly), Floor: r.floor, Device: r.capacity, CurvePoints: r.curve, Objective: slo,
+	}
+	for _, b := range s.Bars {
+		if b.Skipped == "" && !b.Met {
+			v.Missed++
+		}
+	}
+	for _, p := range Phases() {
+		v.Titles[p.Name] = p.Title
+	}
+	var err error
+	draw := func(dst *template.HTML, plot func() (template.HTML, error)) {
+		if err == nil {
+			*dst, err = plot()
+		}
+	}
+	for _, run := range runs {
+		if run.Phase.Name == Lull {
+			draw(&v.Memory, func() (template.HTML, error) { return plotMemory(run, 900, 340, true) })
+			continue
+		}
+		var m template.HTML
+		draw(&m, func() (template.HTML, error) { return plotMemory(run, 440, 190, false) })
+		v.Others = append(v.Others, memoryPlot{Title: run.Phase.Title, SVG: m})
+	}
+	draw(&v.TTFT, func() (template.HTML, error) { return plotCDF("TTFT, ms", ttftSeries(runs), slo.TTFT, 440, 300) })
+	draw(&v.TBT, func() (template.HTML, error) { return plotCDF("TBT, ms", tbtSeries(runs), slo.TBT, 440, 300) })
+	if list := handoverSeries(runs); len(list) > 0 {
+		draw(&v.Handovers, func() (template.HTML, error) {
+			return plotCDF("decision → device confirms, ms", list, 0, 440, 300)
+		})
+	}
+	draw(&v.Samples, func() (template.HTML, error) { return plotSamples(runs, 440, 300) })
+	draw(&v.Loss, func() (template.HTML, error) { return plotLoss(runs, 440, 300) })
+	if len(r.curve) > 0 {
+		draw(&v.Curve, func() (template.HTML, error) { return plotCurve(r.curve, 440, 300) })
+	}
+	return v, err
+}

@@ -1,0 +1,173 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/lull-project/lull/benchmarks/traces"
+	"github.com/lull-project/lull/size"
+)
+
+// runner is one run of the demo.
+type runner struct {
+	opts     Options
+	sizing   Sizing
+	out      io.Writer
+	place    Placement
+	reqs     []Request
+	epoch    time.Time // t_us 0 of events.jsonl
+	capacity size.Bytes
+	floor    size.Bytes
+	curve    []trainLine
+}
+
+// Run runs the demo and writes report.html, events.jsonl and summary.json into
+// opts.Out. The table goes to out while it runs. A bar that is missed is not an
+// error; it is in the Summary, by how much.
+func Run(ctx context.Context, out io.Writer, opts Options) (Summary, error) {
+	if err := opts.Validate(); err != nil {
+		return Summary{}, err
+	}
+	r := &runner{opts: opts, sizing: DefaultSizing(), out: out, epoch: time.Now()}
+	if err := r.prepare(); err != nil {
+		return Summary{}, err
+	}
+	restore, err := pinProcess(r.place.Rest)
+	if err != nil {
+		return Summary{}, fmt.Errorf("demo: %w", err)
+	}
+	defer restore()
+	fmt.Fprintf(out, "demo: %d requests in %v; %s\n", len(r.reqs), opts.Window, r.place)
+	if err := r.measureTrainer(ctx); err != nil {
+		return Summary{}, err
+	}
+	slo, err := r.measureObjectives(ctx)
+	if err != nil {
+		return Summary{}, err
+	}
+	runs, err := r.runPhases(ctx, slo)
+	if err != nil {
+		return Summary{}, err
+	}
+	summary := r.summarise(runs, slo)
+	if err := summary.write(filepath.Join(opts.Out, "summary.json")); err != nil {
+		return Summary{}, err
+	}
+	printTable(out, summary)
+	report := filepath.Join(opts.Out, "report.html")
+	if err := r.writeReport(report, summary, runs, slo); err != nil {
+		return Summary{}, err
+	}
+	fmt.Fprintf(out, "demo: %.0f s in all; %s\n", time.Since(r.epoch).Seconds(), report)
+	return summary, nil
+}
+
+// prepare reads the trace and empties what the run writes.
+func (r *runner) prepare() error {
+	cores, err := allowedCores()
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	r.place = placement(cores)
+	rows, err := traces.AzureConversation()
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	if r.reqs, err = Workload(rows, r.sizing, r.opts.Window, r.opts.Requests, r.opts.Seed); err != nil {
+		return err
+	}
+	if r.opts.Exe == "" {
+		if r.opts.Exe, err = os.Executable(); err != nil {
+			return fmt.Errorf("demo: find the lull binary: %w", err)
+		}
+	}
+	if err := os.MkdirAll(r.opts.Out, 0o755); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	for _, old := range []string{"events.jsonl", "summary.json", "report.html", "logs"} {
+		if err := os.RemoveAll(filepath.Join(r.opts.Out, old)); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+	}
+	return nil
+}
+
+// measureTrainer runs the job alone for its floor, which sizes the device, and
+// for its speed under several budgets.
+func (r *runner) measureTrainer(ctx context.Context) error {
+	fmt.Fprintln(r.out, "demo: the training job alone: its floor, and its speed against memory")
+	logs := filepath.Join(r.opts.Out, "logs", "curve")
+	p, log, err := r.train(logs, filepath.Join(logs, "train.jsonl"), []string{"LULL_SOCKET="}, "--curve")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	g := &rig{trainer: p, log: log}
+	defer g.close()
+	if err := g.awaitLog(ctx, startLimit, "not finished", func() bool { return p.ended() != nil }); err != nil {
+		return fmt.Errorf("demo: measure the training job: %w", err)
+	}
+	if p.err != nil {
+		return fmt.Errorf("demo: measure the training job: %w", p.ended())
+	}
+	if log.ready == nil || log.ready.Floor <= 0 {
+		return fmt.Errorf("demo: measure the training job: no floor in %s, want a ready line with floor_bytes; the device cannot be sized", log.tail.path)
+	}
+	r.curve = log.curve
+	r.floor = bytesOf(log.ready.Floor).CeilTo(size.MiB)
+	r.capacity = r.sizing.Capacity(r.floor)
+	fmt.Fprintf(r.out, "demo: device %v = resident %v + elastic %v + floor %v + headroom %v\n",
+		r.capacity, r.sizing.Resident, r.sizing.Elastic, r.floor, r.sizing.Headroom)
+	return nil
+}
+
+// measureObjectives measures the idle server once.
+func (r *runner) measureObjectives(ctx context.Context) (Objectives, error) {
+	p := Phases()[0]
+	p.Name = "objectives"
+	g, err := r.startRig(ctx, p, Objectives{}, r.capacity, nil)
+	if err != nil {
+		return Objectives{}, fmt.Errorf("demo: measure objectives: %w", err)
+	}
+	defer g.close()
+	c := newClient(g.proxy, servedModel, r.sizing.MaxTokens)
+	defer c.close()
+	slo, err := measureObjectives(ctx, c, r.reqs)
+	if err != nil {
+		return Objectives{}, err
+	}
+	fmt.Fprintf(r.out, "demo: objectives, %d × the idle means: TTFT %.1f ms, TBT %.1f ms\n", objectiveFactor, ms(slo.TTFT), ms(slo.TBT))
+	return slo, nil
+}
+
+func (r *runner) runPhases(ctx context.Context, slo Objectives) ([]*phaseRun, error) {
+	var runs []*phaseRun
+	for i, p := range selectPhases(r.opts.Phases) {
+		fmt.Fprintf(r.out, "\nphase %d: %s\n", i+1, p.Title)
+		run, err := r.runPhase(ctx, p, slo)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+func (r *runner) summarise(runs []*phaseRun, slo Objectives) Summary {
+	s := Summary{
+		DeviceBytes: int64(r.capacity), ElasticBytes: int64(r.sizing.Elastic), FloorBytes: int64(r.floor),
+		Handover: summariseHandovers(runs), Audit: summariseAudit(runs),
+		Seed: r.opts.Seed, Trace: traces.AzureConversationSource,
+		Machine: machine(), Placement: r.place.String(), Command: command(os.Args),
+	}
+	for _, run := range runs {
+		s.Phases = append(s.Phases, summarisePhase(run, slo))
+	}
+	diff, steps := sameStepLoss(runs)
+	s.SameLossDiff, s.SameLossSteps = diff, steps
+	s.Bars = bars(s)
+	return s
+}

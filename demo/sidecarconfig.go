@@ -1,0 +1,41 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+// sidecarConfig is what a phase tells `lull serve`.
+type sidecarConfig struct {
+	StateDir, Socket, Events string
+	Capacity, Headroom       size.Bytes
+	EngineURL                string
+	EnginePID                int
+	Mode                     string
+	StaticKVFrac             float64
+	SLO                      Objectives
+}
+
+// yaml renders the file for `lull serve --config`; all that it does not say
+// stays at the defaults, so that the demo measures what a user gets.
+func (c sidecarConfig) yaml() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("listen: %q", "127.0.0.1:0")
+	line("state_dir: %q", c.StateDir)
+	line("admin: {listen: %q}", "127.0.0.1:0")
+	line("devices:")
+	line("  - {id: host0, kind: host, capacity: %d, headroom: %d}", int64(c.Capacity), int64(c.Headroom))
+	line("engines:")
+	line("  - {name: main, kind: emulator, url: %q, devices: [host0], pid: %d}", c.EngineURL, c.EnginePID)
+	line("trainers: {socket: %q}", c.Socket)
+	line("policy: {mode: %s, static_kv_frac: %v}", c.Mode, c.StaticKVFrac)
+	line("slo: {ttft: %s, tbt: %s}", roundUS(c.SLO.TTFT), roundUS(c.SLO.TBT))
+	line("telemetry: {events: %q}", c.Events)
+	return b.String()
+}
+
+func roundUS(d time.Duration) time.Duration { return d.Round(time.Microsecond) }

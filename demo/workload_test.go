@@ -1,0 +1,109 @@
+package demo
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lull-project/lull/benchmarks/traces"
+)
+
+func slice(t *testing.T, window time.Duration, limit int, seed uint64) []Request {
+	t.Helper()
+	rows, err := traces.AzureConversation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reqs, err := Workload(rows, DefaultSizing(), window, limit, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reqs
+}
+
+func TestWorkloadHasTheScaleOfTheDemo(t *testing.T) {
+	reqs := slice(t, 25*time.Second, 0, 1)
+	if len(reqs) < 240 || len(reqs) > 260 {
+		t.Errorf("requests in 25 s: got %d, want about 250", len(reqs))
+	}
+	prompt, output := 0, 0
+	for _, r := range reqs {
+		if got := len(strings.Fields(r.Prompt)); got != r.PromptTokens {
+			t.Fatalf("%s: prompt of %d words, want %d", r.ID, got, r.PromptTokens)
+		}
+		prompt, output = prompt+r.PromptTokens, output+r.OutputTokens
+	}
+	if p, o := prompt/len(reqs), output/len(reqs); p < 235 || p > 250 || o < 58 || o > 65 {
+		t.Errorf("mean prompt and answer: got %d and %d tokens, want about 241 and 61", p, o)
+	}
+}
+
+func TestWorkloadIsTheSameForTheSameSeed(t *testing.T) {
+	a, b, other := slice(t, 5*time.Second, 0, 7), slice(t, 9*time.Second, 20, 7), slice(t, 5*time.Second, 0, 8)
+	if len(b) != 20 {
+		t.Fatalf("limit: got %d requests, want 20", len(b))
+	}
+	for i := range b {
+		if a[i] != b[i] {
+			t.Errorf("request %d differs with another window and limit", i)
+		}
+	}
+	if a[0].Prompt == other[0].Prompt {
+		t.Error("another seed gives the same prompt")
+	}
+}
+
+func TestWorkloadWithoutRequestsIsAnError(t *testing.T) {
+	_, err := Workload([]traces.Row{{At: time.Hour}}, DefaultSizing(), time.Second, 0, 1)
+	if err == nil || !strings.Contains(err.Error(), "demo: workload: no row of 1 arrives before 1s") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSpreadPicksEvenly(t *testing.T) {
+	reqs := make([]Request, 10)
+	for i := range reqs {
+		reqs[i].At = time.Duration(i)
+	}
+	picked := spread(reqs, 4)
+	if len(picked) != 4 || picked[0].At != 0 || picked[1].At != 2 || picked[3].At != 7 {
+		t.Errorf("got %v, want rows 0, 2, 5, 7", picked)
+	}
+	if got := len(spread(reqs, 20)); got != 10 {
+		t.Errorf("more than there are: got %d, want 10", got)
+	}
+}
+
+func TestOptionsErrorsNameTheFlag(t *testing.T) {
+	ok := DefaultOptions()
+	ok.Root = ".."
+	if err := ok.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Options){
+		"demo: --seconds: got 0, want 1 to 600":                           func(o *Options) { o.Window = 0 },
+		"demo: --requests: got -1, want 0 (all) or more":                  func(o *Options) { o.Requests = -1 },
+		`demo: --engine: got "tgi", want emulator`:                        func(o *Options) { o.Engine = "tgi" },
+		`demo: --out: got "", want a folder`:                              func(o *Options) { o.Out = "" },
+		`demo: --phases: got "all", want some of inference-only, static-`: func(o *Options) { o.Phases = []string{"all"} },
+		"run lull demo in the repository's root or give --root":           func(o *Options) { o.Root = "/nowhere" },
+	} {
+		o := ok
+		change(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to contain %q", err, want)
+		}
+	}
+}
+
+func TestTrainerGetsTheLastCoreForItself(t *testing.T) {
+	if p := placement([]int{0, 1}); p.Trainer[0] != 1 || p.Rest[0] != 0 || !strings.Contains(p.String(), "trainer on core 1 at nice 19") {
+		t.Errorf("two cores: got %+v, %s", p, p)
+	}
+	if p := placement([]int{4, 5, 9}); p.Trainer[0] != 9 || len(p.Rest) != 2 {
+		t.Errorf("three cores: got %+v", p)
+	}
+	if p := placement([]int{3}); p.Trainer != nil || p.Rest != nil || !strings.Contains(p.String(), "nothing is pinned") {
+		t.Errorf("one core: got %+v, %s", p, p)
+	}
+}
