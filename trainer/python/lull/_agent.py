@@ -23,11 +23,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import replace
+from typing import Final
 
 from lull._config import Config
+from lull._contract import HelloState, Runtime
 from lull._errors import ChannelError, LineError, LineTooLong, LullError, ProtocolError
+from lull._floor import FloorQuestion
+from lull._lease import Lease, backoff
 from lull._protocol import (
     MAX_LINE,
     VERSION,
@@ -37,14 +40,11 @@ from lull._protocol import (
     Drain,
     Error,
     Hello,
-    MemoryModel,
     Message,
     Pace,
     Ping,
     Pong,
-    Progress,
     Refused,
-    Report,
     Request,
     Welcome,
     Yield,
@@ -59,46 +59,6 @@ MISSED_HEARTBEATS: Final = 3
 """Heartbeats without a line after which the sidecar is taken for gone."""
 
 _log = logging.getLogger("lull")
-
-
-@dataclass(frozen=True)
-class HelloState:
-    """What a runtime says of itself when a connection opens; bytes unless said otherwise."""
-
-    device: str
-    floor: int
-    floor_known: bool
-    ceiling: int
-    held: int
-    baseline: int = 0
-    min_budget: int = 0
-    suspended: int = 0
-    memory_model: MemoryModel | None = None
-    progress: Progress | None = None
-
-
-class Runtime(Protocol):
-    """What the agent drives. Every method is called on the agent's thread, and none may block:
-    while one runs, no order is read."""
-
-    def hello(self) -> HelloState:
-        """What is true now; called before each connection."""
-
-    def apply(self, order: Budget, reply: Callable[[Ack], None]) -> None:
-        """Lowers or raises the ceiling at once and frees memory without waiting for the running
-        operator. `reply` is called exactly once, from any thread, now or later."""
-
-    def pace(self, pace: Pace) -> None:
-        """A new duty cycle; a yield comes as duty 0. The runtime keeps its lease."""
-
-    def drain(self) -> None:
-        """Checkpoint and leave soon."""
-
-    def lease_ended(self) -> None:
-        """The sidecar is gone: go to the min budget, never above the last grant."""
-
-    def report(self) -> Report:
-        """What happened lately; called every report_s, and by report_soon on its caller's thread."""
 
 
 class Agent:
@@ -130,22 +90,15 @@ class Agent:
         self._send_lock = threading.Lock()
         self._conn: Transport | None = None  # written by the agent's thread, under _send_lock
         self._welcomed = False
-        self._ever_welcomed = False
         self._heartbeat_s = 1.0
-        self._lease_s = 10.0
-        self._lease_over = False
-        self._heard_at = 0.0
+        self._lease = Lease()
         self._report_at = 0.0
 
         self._last_epoch = 0
         self._ceiling = 0
         self._held = 0
         self._said = ""  # the last trouble that was logged
-
-        self._floor_turn = threading.Lock()
-        self._floor = threading.Condition()
-        self._floor_asked = False
-        self._floor_answer: bool | None = None
+        self._floor = FloorQuestion()
 
         self._thread: threading.Thread | None = None
         me = weakref.ref(self)
@@ -162,9 +115,12 @@ class Agent:
         return self._last_epoch
 
     def start(self) -> None:
-        """Starts the thread; it connects, and connects again whenever the sidecar is gone."""
+        """Starts the thread; it connects, and connects again whenever the sidecar is gone.
+        With socket "" there is no sidecar to look for, and nothing is started."""
         if self._thread is not None:
             raise LullError("start agent: it runs already; make another one")
+        if not self._config.socket:
+            return
         self._thread = threading.Thread(target=self._run, name="lull-agent", daemon=True)
         self._thread.start()
 
@@ -190,17 +146,9 @@ class Agent:
             raise LullError(
                 "request floor: called on the agent's thread, which has to read the answer; call it elsewhere"
             )
-        if not self._ever_welcomed:
+        if not self._lease.started:
             return True
-        with self._floor_turn:
-            with self._floor:
-                self._floor_asked, self._floor_answer = True, None
-            if not self._send(Request(bytes)):
-                return False
-            with self._floor:
-                self._floor.wait_for(lambda: self._floor_answer is not None, timeout)
-                self._floor_asked = False
-                return self._floor_answer is True
+        return self._floor.ask(lambda: self._send(Request(bytes)), timeout)
 
     def report_soon(self) -> None:
         """Sends a report now, from the caller's thread; call it when something changed."""
@@ -215,6 +163,9 @@ class Agent:
         while not self._closing.is_set():
             try:
                 failures = 0 if self._connection() else failures + 1
+            except ProtocolError as error:
+                self._trouble(str(error))
+                failures += 1
             except Exception as error:  # the top of the thread: training must never end by it
                 _log.exception("lull agent: the connection is dropped and opened again")
                 self._send(Error("agent", type(error).__name__, str(error)[:500]))
@@ -240,14 +191,14 @@ class Agent:
             data = conn.recv()
             if data:
                 rest = self._take(conn, rest + data if rest else data)
-                if not conn.hung_up():  # what a dead sidecar left behind renews no lease
-                    self._heard_at = self._clock()
+                if self._welcomed and not conn.hung_up():  # a dead sidecar's last lines renew no lease
+                    self._lease.heard(self._clock())
             elif data is not None:
                 break
             was_welcomed = was_welcomed or self._welcomed
             now = self._clock()
             self._check_lease(now)
-            heard = self._heard_at if self._welcomed else started
+            heard = self._lease.heard_at if self._welcomed else started
             if data is None and now - heard > MISSED_HEARTBEATS * self._heartbeat_s:
                 self._trouble("the sidecar is silent; the connection is dropped and opened again")
                 break
@@ -288,27 +239,20 @@ class Agent:
             self._welcomed = False
         if conn is not None:
             conn.close()
-        self._answer_floor(False)
+        self._floor.answer(False)
 
     def _pause(self, failures: int) -> None:
         """Waits before the next connection, longer each time, while the lease runs on."""
         c = self._config
-        longest = min(c.backoff_max_s, c.backoff_first_s * 2.0 ** min(failures, 30))
-        until = self._clock() + longest * (0.5 + 0.5 * self._rng())
+        until = self._clock() + backoff(c.backoff_first_s, c.backoff_max_s, failures, self._rng)
         while not self._closing.is_set():
             now = self._clock()
             self._check_lease(now)
-            left = until - now
-            if left <= 0:
-                return
-            if self._ever_welcomed and not self._lease_over:
-                left = min(left, max(0.001, self._heard_at + self._lease_s - now))
-            if self._wait(left):
+            if now >= until or self._wait(self._lease.cap(until - now, now)):
                 return
 
     def _check_lease(self, now: float) -> None:
-        if self._ever_welcomed and not self._lease_over and now - self._heard_at >= self._lease_s:
-            self._lease_over = True
+        if self._lease.ends(now):
             self._runtime.lease_ended()
             self._ceiling = self._runtime.hello().ceiling
 
@@ -362,11 +306,11 @@ class Agent:
             _log.exception("lull agent: apply epoch=%d failed; no ack is sent", order.epoch)
             self._send(Error("budget", "apply", f"{type(error).__name__}: {error}"[:500]))
         if order.reason == "floor":
-            self._answer_floor(True)
+            self._floor.answer(True)
 
     def _superseded(self, order: Budget) -> None:
         if order.reason == "floor":
-            self._answer_floor(True)
+            self._floor.answer(True)
         self._send(Ack(order.epoch, self._held, 0, 0, "superseded"))
 
     def _reply(self, ack: Ack) -> None:
@@ -384,7 +328,7 @@ class Agent:
         elif isinstance(message, Welcome):
             self._on_welcome(conn, message)
         elif isinstance(message, Refused):
-            self._answer_floor(False)
+            self._floor.answer(False)
         elif kind is Drain:
             self._runtime.drain()
         elif isinstance(message, Error):
@@ -397,12 +341,11 @@ class Agent:
             self._send(Error("welcome", "version", f"got {welcome.version}, want {VERSION}"))
             return
         self._heartbeat_s = max(0.001, welcome.heartbeat_ms / 1e3)
-        self._lease_s = welcome.lease_ms / 1e3
         conn.set_timeout(min(self._heartbeat_s, self._config.report_s))
-        self._heard_at = self._report_at = self._clock()
-        self._lease_over = False
+        self._report_at = self._clock()
+        self._lease.start(welcome.lease_ms / 1e3, self._report_at)
         self._said = ""
-        self._ever_welcomed = self._welcomed = True
+        self._welcomed = True
 
     # Sending, from any thread. ----------------------------------------------------------------
 
@@ -422,12 +365,6 @@ class Agent:
         except ProtocolError as error:
             self._trouble(str(error))
 
-    def _answer_floor(self, granted: bool) -> None:
-        with self._floor:
-            if self._floor_asked and self._floor_answer is None:
-                self._floor_answer = granted
-                self._floor.notify_all()
-
     def _trouble(self, text: str) -> None:
         """Logs a trouble once until another one or a welcome comes."""
         if text != self._said:
@@ -442,12 +379,12 @@ def _forked(ref: weakref.ReferenceType[Agent]) -> None:
     if agent is None:
         return
     agent._send_lock = threading.Lock()
-    agent._floor_turn = threading.Lock()
-    agent._floor = threading.Condition()
+    agent._floor = FloorQuestion()
+    agent._lease = Lease()
     agent._closing = threading.Event()
     agent._closing.set()
     agent._thread = None
     conn, agent._conn = agent._conn, None
-    agent._welcomed = agent._ever_welcomed = False
+    agent._welcomed = False
     if conn is not None:
         conn.close()
