@@ -40,9 +40,15 @@ type Config struct {
 	QueueLimit int
 	// Quantile is the forecast's quantile that a bound must cover. Default 0.95.
 	Quantile float64
-	// Horizon is how far the forecast looks when it decides to lend. Default 1 s:
-	// shorter makes training flap, longer lends less.
+	// Horizon is how far the forecast looks when it decides to lend, and the
+	// longest that an unused bound waits before it is lent. Default 1 s: shorter
+	// makes training flap, longer lends less.
 	Horizon time.Duration
+	// Grace is how long after the first event trainers of an earlier session have
+	// to say hello: until then bytes that nobody claims do not count as free, and
+	// no bound rises. Default 2 s: shorter than a trainer's reconnection and a
+	// bound may rise into its memory, longer and a start under load is slow.
+	Grace time.Duration
 }
 
 // DeviceConfig is one device: the bytes that may be used in all, and those kept
@@ -114,6 +120,7 @@ func DefaultConfig() Config {
 		QueueLimit: 1024,
 		Quantile:   0.95,
 		Horizon:    time.Second,
+		Grace:      2 * time.Second,
 	}
 }
 
@@ -140,13 +147,45 @@ func (c Config) Validate() error {
 		return fmt.Errorf("policy.quantile: got %v, want a fraction in (0, 1)", c.Quantile)
 	case c.Horizon <= 0:
 		return fmt.Errorf("policy.horizon: got %v, want more than 0", c.Horizon)
+	case c.Grace < 0:
+		return fmt.Errorf("policy.grace: got %v, want 0 or more", c.Grace)
 	}
+	return c.validateParties()
+}
+
+func (c Config) validateParties() error {
+	devices := map[DeviceID]bool{}
 	for _, d := range c.Devices {
 		if d.Capacity <= 0 {
 			return fmt.Errorf("devices.%s.capacity: got %v, want more than 0", d.ID, d.Capacity)
 		}
 		if d.Headroom < 0 || d.Headroom >= d.Capacity {
 			return fmt.Errorf("devices.%s.headroom: got %v, want at least 0 and below the capacity %v", d.ID, d.Headroom, d.Capacity)
+		}
+		if devices[d.ID] {
+			return fmt.Errorf("devices.%s: named twice, want one entry a device", d.ID)
+		}
+		devices[d.ID] = true
+	}
+	engines := map[EngineID]bool{}
+	for _, e := range c.Engines {
+		if engines[e.ID] {
+			return fmt.Errorf("engines.%s: named twice, want one entry an engine", e.ID)
+		}
+		engines[e.ID] = true
+		if e.Pool <= 0 {
+			return fmt.Errorf("engines.%s.pool: got %v, want more than 0", e.ID, e.Pool)
+		}
+		if len(e.Devices) == 0 {
+			return fmt.Errorf("engines.%s.devices: got none, want at least one", e.ID)
+		}
+		for _, d := range e.Devices {
+			if !devices[d] {
+				return fmt.Errorf("engines.%s.devices: got %q, want one of the devices", e.ID, d)
+			}
+		}
+		if e.Fence > FenceStatic {
+			return fmt.Errorf("engines.%s.fence: got %d, want hard, arena or static", e.ID, e.Fence)
 		}
 	}
 	return nil

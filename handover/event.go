@@ -18,6 +18,9 @@ type Arrived struct {
 	// PromptBytes is the length of the prompt's text in the body. The core turns
 	// it into tokens by the ratio that it learns from Finished.
 	PromptBytes int
+	// PromptTokens, when above 0, counts the prompt exactly (it was given as token
+	// ids) and replaces the estimate from PromptBytes.
+	PromptTokens int
 	// MaxTokens is the answer's limit as the client gave it; 0 means none given.
 	MaxTokens int
 	// Sequences is n (or best_of), the sequences that the engine will run; 0 is 1.
@@ -74,6 +77,10 @@ type EngineSeen struct {
 	// Short is the bytes by which the engine's oldest waiting request lacks
 	// blocks, when it can say; 0 otherwise.
 	Short Bytes
+	// BoundEpoch is the epoch of Bound, 0 when the engine does not keep one. A
+	// sample older than the last confirmed bound is dropped, and one of the last
+	// SetBound's epoch confirms it.
+	BoundEpoch Epoch
 }
 
 // EngineDown is an engine that died or stopped answering. Training makes room

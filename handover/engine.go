@@ -1,0 +1,121 @@
+package handover
+
+import (
+	"time"
+
+	"github.com/lull-project/lull/kvbudget"
+)
+
+// engine is one LLM server in the ledger. Bytes are per device, all of its
+// devices alike.
+type engine struct {
+	cfg      EngineConfig
+	devices  []*device
+	pred     *kvbudget.Predictor
+	resident Bytes // high-water
+	held     Bytes
+	needed   Bytes // of held, by live requests
+	requests []*request
+	largest  Bytes // the largest live request at its end
+	queued   Bytes // expected need of its held requests
+
+	bound     Bytes // as last told
+	mayMap    Bytes // the largest bound that it may still obey
+	confirmed Bytes // as it last confirmed
+	epoch     Epoch // of the last SetBound
+	proven    Epoch // of the last confirmed SetBound
+	settled   bool  // the last SetBound is confirmed
+	retryAt   At    // when an unconfirmed SetBound is repeated
+	retryWait time.Duration
+
+	seen, fenced, down bool
+	keepsEpochs        bool     // its samples carry the epoch of its bound
+	unexplained        [2]Bytes // KV beyond our requests, the last two samples
+	short              Bytes    // demand that the forecast missed
+
+	target, lend Bytes // see forecast
+	wish         Bytes // planned bound of this Step
+	calm         bool  // the bound has been too large since calmSince
+	calmSince    At
+	calmMost     Bytes // largest lend target since
+	lending      bool  // the bound came down for training, which has not got it yet
+	share        Bytes // ModeStatic: its bound, 0 not yet split
+}
+
+// boundWait is how long a SetBound may stay without an answer before it is
+// repeated: far above any round trip to a live engine.
+const boundWait = time.Second
+
+// maxBoundWait caps the backoff of repeated SetBounds.
+const maxBoundWait = 5 * time.Second
+
+// kv is the most KV that the engine may map.
+func (e *engine) kv() Bytes { return max(e.bound, e.mayMap, e.held) }
+
+// charge is the engine's part of the ledger. An engine that is down is charged
+// all that its start needs: StartBytes, and never less than resident + bound,
+// which is also what StartBytes = 0 means (the whole pool for a static fence).
+func (e *engine) charge() Bytes {
+	c := e.resident + e.kv()
+	if e.down {
+		c = max(c, e.cfg.StartBytes)
+	}
+	return c
+}
+
+// usable is the bound that requests may count on: a rise counts when the engine
+// has confirmed it.
+func (e *engine) usable() Bytes {
+	if e.cfg.Fence != FenceHard {
+		return e.bound
+	}
+	return min(e.bound, e.confirmed)
+}
+
+// room is what the least free of its devices has left, for ModeStatic.
+func (e *engine) room() Bytes {
+	room := e.devices[0].free()
+	for _, d := range e.devices[1:] {
+		room = min(room, d.free())
+	}
+	return max(0, room)
+}
+
+// foreign is KV in use that none of our requests explains (batch APIs, other
+// proxies): the smaller of the last two samples, since one may be read between
+// a request's end and its blocks' return.
+func (e *engine) foreign() Bytes { return min(e.unexplained[0], e.unexplained[1]) }
+
+// needsRoom is the expected need that counts against the bound, held requests
+// included.
+func (e *engine) needsRoom() Bytes { return e.pred.Need() + e.foreign() }
+
+// setBound tells the engine its bound. A rise is charged at once, a fall when
+// it is confirmed.
+func (h *Handover) setBound(e *engine, b Bytes, reason string) {
+	e.lending = reason == "lend"
+	e.bound = b
+	e.calm = false
+	e.settled = false
+	if e.cfg.Fence == FenceArena {
+		// Nobody is told: an arena engine takes what is free. A rise is real as soon
+		// as the bytes are; a fall when a later sample shows that held fits.
+		e.settled = b >= e.mayMap
+		e.mayMap = max(e.mayMap, b)
+		return
+	}
+	e.mayMap = max(e.mayMap, b)
+	e.epoch = h.nextEpoch()
+	e.retryWait = boundWait
+	e.retryAt = h.now + e.retryWait
+	h.emitBound(SetBound{Epoch: e.epoch, Engine: e.cfg.ID, Bytes: b, Reason: reason})
+}
+
+// boundConfirmed takes the engine's word that it obeys the last SetBound.
+func (e *engine) boundConfirmed(bound, held Bytes) {
+	e.settled, e.fenced = true, true
+	e.proven = e.epoch
+	e.confirmed = bound
+	e.mayMap = max(e.bound, bound) // an engine may refuse to go below what it holds
+	e.held = held
+}

@@ -1,0 +1,120 @@
+package handover
+
+// onEngineSeen takes an engine's word about itself. Its first sample also names
+// the bound that the fence repeats under this session.
+func (h *Handover) onEngineSeen(s EngineSeen) {
+	e := h.engine(s.Engine)
+	if e == nil || e.down {
+		return
+	}
+	e.resident = max(e.resident, s.Resident)
+	if s.BoundEpoch > 0 && s.BoundEpoch < e.proven {
+		return // read before the bound that is already confirmed
+	}
+	if e.cfg.Fence != FenceStatic {
+		e.held = s.Held
+	}
+	e.needed = s.Needed
+	if e.needed == 0 {
+		e.needed = max(0, s.Held-s.Evictable)
+	}
+	e.unexplained[1] = e.unexplained[0]
+	e.unexplained[0] = max(0, e.needed-(e.pred.Need()-e.queued))
+	e.short = missed(e, s)
+	first := !e.seen
+	e.seen = true
+	switch {
+	case e.cfg.Fence == FenceStatic:
+		e.fenced, e.settled = true, true
+	case e.cfg.Fence == FenceArena:
+		e.fenced = true
+		if e.held <= e.bound {
+			e.settled, e.mayMap = true, e.bound
+		}
+	case first && e.epoch == 0:
+		h.fenceEngine(e, s.Bound)
+	case e.epoch > 0 && s.BoundEpoch == e.epoch && !e.settled && s.Bound > 0:
+		e.boundConfirmed(s.Bound, s.Held)
+	case e.keepsEpochs && s.BoundEpoch == 0 && s.Bound > e.bound:
+		// It restarted between two samples and forgot its bound. What it mapped is in
+		// held; what it may map until it hears is a risk of one round trip.
+		h.setBound(e, e.bound, "fence")
+	}
+	e.keepsEpochs = e.keepsEpochs || s.BoundEpoch > 0
+}
+
+// missed is the demand that an engine shows and the forecast did not have: what
+// its oldest waiting request lacks, or one quantum's sign of it when requests
+// wait and less than a block is left.
+func missed(e *engine, s EngineSeen) Bytes {
+	if s.Short > 0 {
+		return s.Short
+	}
+	block := e.pred.Geometry.Block()
+	if s.Waiting > 0 && e.settled && e.needed+block > e.bound {
+		return block
+	}
+	return 0
+}
+
+// fenceEngine repeats the bound that the engine has, or its pool when it does
+// not say, so that nothing older can move it.
+func (h *Handover) fenceEngine(e *engine, bound Bytes) {
+	if bound <= 0 {
+		bound = e.cfg.Pool
+	}
+	e.mayMap = bound
+	h.setBound(e, min(max(bound, e.cfg.MinBound), e.cfg.Pool), "fence")
+}
+
+// onEngineDown charges the engine its whole start until it is up.
+func (h *Handover) onEngineDown(d EngineDown) {
+	e := h.engine(d.Engine)
+	if e == nil {
+		return
+	}
+	e.down, e.fenced, e.seen, e.calm = true, false, false, false
+	e.short, e.needed, e.unexplained = 0, 0, [2]Bytes{}
+}
+
+// onEngineUp fences an engine that is back with the bound that was kept for it.
+// A first EngineUp says nothing that the first EngineSeen does not.
+func (h *Handover) onEngineUp(u EngineUp) {
+	e := h.engine(u.Engine)
+	if e == nil || !e.down {
+		return
+	}
+	e.mayMap = max(e.kv(), min(e.cfg.StartBytes-e.resident, e.cfg.Pool))
+	e.down = false
+	if e.cfg.Fence == FenceHard {
+		h.setBound(e, max(e.bound, e.cfg.MinBound), "fence")
+	}
+}
+
+// onBoundSet takes an engine's confirmation of the last SetBound; one of an
+// older epoch says nothing about the newer.
+func (h *Handover) onBoundSet(s BoundSet) {
+	e := h.engine(s.Engine)
+	if e == nil || e.down || s.Epoch != e.epoch || e.epoch == 0 {
+		return
+	}
+	e.boundConfirmed(s.Bound, s.Held)
+}
+
+// onBoundFailed leaves the ledger as it is (the engine may obey or not) and
+// repeats the bound soon, with backoff.
+func (h *Handover) onBoundFailed(f BoundFailed) {
+	e := h.engine(f.Engine)
+	if e == nil || e.down || f.Epoch != e.epoch || e.settled {
+		return
+	}
+	e.retryAt = min(e.retryAt, h.now+e.retryWait/10)
+}
+
+// onCapacitySeen moves a device's capacity; less than what is promised is the
+// world's breach, and training shrinks.
+func (h *Handover) onCapacitySeen(c CapacitySeen) {
+	if d := h.device(c.Device); d != nil {
+		d.capacity = c.Capacity
+	}
+}

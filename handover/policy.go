@@ -1,0 +1,213 @@
+package handover
+
+import "time"
+
+// forecast sets the engine's two targets, in whole quanta.
+//
+// target is what the bound must cover or a shrink is ordered: the need of the
+// live requests and of what arrives until a shrink ordered then would be done
+// (insured), at the configured quantile, and the reserve. Later demand is met by
+// later orders, which is what makes lending the rest safe.
+//
+// lend is what the bound keeps when bytes are given to training: the same, and
+// at least the mean demand at the horizon, since bytes that are expected back
+// within it are not worth two handovers.
+func (h *Handover) forecast(e *engine) {
+	if e.cfg.Fence == FenceStatic {
+		e.target, e.lend = e.cfg.Pool, e.cfg.Pool
+		return
+	}
+	demand := e.pred.Demand(h.now, h.insured(), h.cfg.Quantile) + e.foreign()
+	if e.short > 0 {
+		demand = max(demand, e.needed+e.short)
+	}
+	expected := e.pred.Expected(h.now, h.cfg.Horizon) + e.foreign()
+	e.target = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum))
+	e.lend = max(e.target, e.clamp((expected + h.cfg.Reserve).CeilTo(h.cfg.Quantum)))
+}
+
+// clamp keeps a bound between the largest admitted request and the pool.
+func (e *engine) clamp(b Bytes) Bytes {
+	return min(max(b, e.cfg.MinBound, e.largest), e.cfg.Pool)
+}
+
+// insured is the time that the forecast must cover: what few handovers exceed,
+// up to four deadlines. A release slower than that is answered by the owed
+// policy, not by keeping more memory from training for ever.
+func (h *Handover) insured() time.Duration {
+	return min(max(h.tail.high(), time.Millisecond), 4*h.cfg.AckWithin)
+}
+
+// settling is how long a bound must have been too large before the excess is
+// lent: sixteen handovers, so that taking it back and giving it again costs
+// training at most an eighth of the time that it is lent for.
+func (h *Handover) settling() time.Duration {
+	return min(16*h.insured(), h.cfg.Horizon)
+}
+
+// shrinkForNeed orders, per job, one shrink for all that its devices lack: what
+// the engines' targets need beyond what is free and what is already coming, and
+// what the world took beyond capacity.
+func (h *Handover) shrinkForNeed() {
+	for _, d := range h.devices {
+		need := Bytes(0)
+		for _, e := range d.engines {
+			if e.fenced {
+				need += max(0, e.target-e.kv())
+			}
+		}
+		short := need - d.free() - d.coming()
+		if short > 0 {
+			left := h.takeFrom(d, short)
+			h.squeeze(d, left-need)
+		}
+	}
+	for _, j := range h.jobs {
+		if t := j.wanted(); t != nil {
+			h.issue(j, h.why(t.dev), h.cfg.AckWithin, proofFallen)
+		}
+	}
+}
+
+// why names the reason of a shrink on a device.
+func (h *Handover) why(d *device) string {
+	reason := "forecast"
+	for _, e := range d.engines {
+		switch {
+		case e.down:
+			return "engine_down"
+		case h.arrival != nil && h.arrival.engine == e:
+			reason = "arrival"
+		case e.short > 0 && reason == "forecast":
+			reason = "short"
+		}
+	}
+	return reason
+}
+
+// takeFrom plans shrinks of the trainers on d for short bytes: first above
+// their min budgets, in proportion to what each has there, in whole quanta; then
+// by suspending trainers, in the order of their names. It returns what is still
+// lacking.
+func (h *Handover) takeFrom(d *device, short Bytes) Bytes {
+	total := Bytes(0)
+	for _, t := range d.trainers {
+		if t.orderable() {
+			total += max(0, t.planned()-t.minBudget)
+		}
+	}
+	goal := min(short, total)
+	for _, t := range d.trainers {
+		spare := max(0, t.planned()-t.minBudget)
+		if !t.orderable() || spare == 0 || goal <= 0 {
+			continue
+		}
+		share := Bytes(float64(goal) * float64(spare) / float64(total))
+		if total == spare {
+			share = goal // the last takes what rounding left
+		}
+		goal -= h.cut(t, share, t.minBudget, &short)
+		total -= spare
+	}
+	for _, t := range d.trainers {
+		if short > 0 && t.orderable() && t.planned() > t.least {
+			h.cut(t, t.planned()-t.least, t.least, &short)
+		}
+	}
+	return max(0, short)
+}
+
+// cut plans a budget lower by share, in whole quanta and not below least.
+func (h *Handover) cut(t *trainer, share, least Bytes, short *Bytes) Bytes {
+	to := max((t.planned() - share).FloorTo(h.cfg.Quantum), least)
+	got := t.planned() - to
+	if got <= 0 {
+		return 0
+	}
+	t.plan(to)
+	*short -= got
+	return got
+}
+
+// squeeze lowers bounds towards their targets when training has nothing left to
+// give and the device is still overcommitted by the world.
+func (h *Handover) squeeze(d *device, over Bytes) {
+	for _, e := range d.engines {
+		spare := e.bound - e.target
+		if over <= 0 || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced {
+			continue
+		}
+		by := min(spare, over.CeilTo(e.pred.Geometry.Block()))
+		over -= by
+		h.setBound(e, e.bound-by, "squeeze")
+	}
+}
+
+// wanted is the job's first trainer with a new plan, nil when there is none.
+func (j *job) wanted() *trainer {
+	for _, t := range j.trainers {
+		if t.wanted {
+			return t
+		}
+	}
+	return nil
+}
+
+// raiseBounds lets bounds rise into bytes that the ledger has free: those that
+// nobody held, and those that a confirmed shrink has just brought. Free bytes
+// cost nothing, so they also cover what the engine is expected to want later;
+// beside no trainer, the whole pool.
+func (h *Handover) raiseBounds() {
+	if h.now < h.graceAt {
+		return
+	}
+	for _, e := range h.engines {
+		e.wish = e.bound
+		h.wishUpTo(e, e.target)
+	}
+	for _, e := range h.engines {
+		want := e.lend
+		if !h.beside(e) {
+			want = e.cfg.Pool
+		}
+		h.wishUpTo(e, want)
+	}
+	for _, e := range h.engines {
+		if e.wish > e.bound {
+			h.setBound(e, e.wish, "demand")
+		}
+	}
+}
+
+// wishUpTo plans a bound as far towards want as the devices have room, after
+// what other engines were planned in this Step.
+func (h *Handover) wishUpTo(e *engine, want Bytes) {
+	if !e.fenced || e.down || e.cfg.Fence == FenceStatic || want <= e.wish {
+		return
+	}
+	room := want
+	for _, d := range e.devices {
+		left := d.free()
+		for _, x := range d.engines {
+			if x != e {
+				left -= max(0, x.wish-x.kv())
+			}
+		}
+		room = min(room, max(0, left))
+	}
+	b := min(want, e.kv()+room)
+	if b < want {
+		b = b.FloorTo(e.pred.Geometry.Block())
+	}
+	e.wish = max(e.wish, b)
+}
+
+// beside says that a trainer shares a device with the engine.
+func (h *Handover) beside(e *engine) bool {
+	for _, d := range e.devices {
+		if len(d.trainers) > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,179 @@
+package handover
+
+import (
+	"time"
+
+	"github.com/lull-project/lull/kvbudget"
+)
+
+// request is one that arrived and has not finished.
+type request struct {
+	id      RequestID
+	engine  *engine
+	live    *kvbudget.Live
+	seq     uint64
+	place   int // in engine.requests
+	arrived At
+	slack   time.Duration
+	atEnd   Bytes
+
+	held  bool
+	dueAt At // when a held request is answered unconfirmed
+}
+
+// answerArrival answers the request that arrived in this Step, after the
+// policy has ordered what it needs.
+func (h *Handover) answerArrival() {
+	r := h.arrival
+	h.arrival = nil
+	switch {
+	case r == nil:
+	case !h.harmful(r.engine):
+		h.emit(Release{ID: r.id, Outcome: OutcomeForwarded})
+	case r.slack == 0 && r.engine.cfg.Fence == FenceArena:
+		h.goUnconfirmed(r)
+	case r.slack == 0: // it cannot wait, and this engine only preempts
+		h.emit(Release{ID: r.id, Outcome: OutcomeForwarded})
+	case len(h.queue) >= h.cfg.QueueLimit:
+		h.refuseFull(r)
+	default:
+		h.hold(r)
+	}
+}
+
+// harmful says that forwarding a request now, counted already, could do harm
+// that waiting avoids. An arena engine that lacks memory aborts. An engine that
+// preempts throws running requests' work away when their growth and this need
+// exceed its bound; waiting helps when an order is owed that will take longer
+// than the engine itself takes to allocate. Any other engine queues by itself.
+func (h *Handover) harmful(e *engine) bool {
+	if !h.holds(e) || e.needsRoom() <= e.usable() {
+		return false
+	}
+	return e.cfg.Fence == FenceArena || h.owed(e)
+}
+
+// holds says that requests of the engine are held at all.
+func (h *Handover) holds(e *engine) bool {
+	if h.cfg.Hold == HoldNever || h.cfg.Mode == ModeStatic || e.down {
+		return false
+	}
+	switch e.cfg.Fence {
+	case FenceArena:
+		return true
+	case FenceHard:
+		return e.cfg.Preempts && h.tail.mean > e.cfg.AllocDelay
+	}
+	return false
+}
+
+// refuseFull answers a request that would have to wait in a full queue.
+func (h *Handover) refuseFull(r *request) {
+	h.emit(Reject{ID: r.id, Outcome: OutcomeRejectedCapacity, RetryAfter: h.retryAfter()})
+	h.forget(r)
+}
+
+// owed says that a shrink on one of the engine's devices is not confirmed.
+func (h *Handover) owed(e *engine) bool {
+	for _, d := range e.devices {
+		if d.coming() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hold parks a request until its need is covered; no longer than its slack,
+// and while an order is owed no longer than the order's deadline.
+func (h *Handover) hold(r *request) {
+	wait := r.slack
+	if h.owed(r.engine) {
+		wait = min(wait, h.cfg.AckWithin)
+	}
+	r.held, r.dueAt = true, h.now+wait
+	r.engine.queued += r.live.Mean()
+	i := len(h.queue)
+	for i > 0 && later(h.queue[i-1], r) {
+		i--
+	}
+	h.queue = append(h.queue, nil)
+	copy(h.queue[i+1:], h.queue[i:])
+	h.queue[i] = r
+	h.emit(Hold{ID: r.id})
+}
+
+// later says that a has more slack left than b.
+func later(a, b *request) bool {
+	x, y := a.arrived+a.slack, b.arrived+b.slack
+	if x != y {
+		return x > y
+	}
+	return a.seq > b.seq
+}
+
+func (h *Handover) unqueue(r *request) {
+	r.held = false
+	r.engine.queued -= r.live.Mean()
+	for i, x := range h.queue {
+		if x == r {
+			h.queue = append(h.queue[:i], h.queue[i+1:]...)
+			return
+		}
+	}
+}
+
+// serveQueue lets held requests go in the order of their slack: those whose
+// need the confirmed bound covers, and those that are due. The first of an
+// engine that is not covered keeps the later ones waiting, so that small
+// requests do not starve a large one.
+func (h *Handover) serveQueue() {
+	if len(h.queue) == 0 {
+		return
+	}
+	for _, r := range append([]*request(nil), h.queue...) {
+		e := r.engine
+		need := e.needsRoom() - e.queued + r.live.Mean()
+		if a := h.arrival; a != nil && a.engine == e {
+			need -= a.live.Mean()
+		}
+		switch {
+		case need <= e.usable() && !h.blocked(r):
+			h.unqueue(r)
+			h.emit(Release{ID: r.id, Outcome: OutcomeHeldForwarded})
+		case h.now >= r.dueAt:
+			h.goUnconfirmed(r)
+		}
+	}
+}
+
+// goUnconfirmed answers a request whose memory did not come in time.
+func (h *Handover) goUnconfirmed(r *request) {
+	if h.cfg.Owed == OwedRefuse {
+		h.forget(r)
+		h.emit(Reject{ID: r.id, Outcome: OutcomeRejectedDeadline, RetryAfter: h.retryAfter()})
+		return
+	}
+	if r.held {
+		h.unqueue(r)
+	}
+	h.emit(Release{ID: r.id, Outcome: OutcomeForwardedUnconfirmed})
+}
+
+// blocked says that a request of the same engine with less slack still waits.
+func (h *Handover) blocked(r *request) bool {
+	for _, x := range h.queue {
+		if x == r {
+			return false
+		}
+		if x.engine == r.engine {
+			return true
+		}
+	}
+	return false
+}
+
+// retryAfter is when memory is likely there: what few handovers exceed, in
+// whole seconds as the header has them, at least one.
+func (h *Handover) retryAfter() time.Duration {
+	return max(time.Second, (h.tail.high() + time.Second - 1).Truncate(time.Second))
+}

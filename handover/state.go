@@ -1,0 +1,180 @@
+package handover
+
+import "time"
+
+// State is a copy of all that the core knows, for /api/v1/state and metrics.
+// Times are offsets from the sidecar's start.
+type State struct {
+	At       At             `json:"at_ns"`
+	Session  uint32         `json:"session"`
+	Epoch    Epoch          `json:"epoch"`
+	Mode     Mode           `json:"mode"`
+	Devices  []DeviceState  `json:"devices"`
+	Engines  []EngineState  `json:"engines"`
+	Trainers []TrainerState `json:"trainers"`
+	Queue    []QueueState   `json:"queue"`
+	Owed     []OwedState    `json:"owed"`
+	// ExpectedHandover and HandoverTail are the learned mean time from decision to
+	// confirmation, and the time that few exceed.
+	ExpectedHandover time.Duration `json:"expected_handover_ns"`
+	HandoverTail     time.Duration `json:"handover_tail_ns"`
+}
+
+// DeviceState is one device's ledger: Capacity = Resident + KVCharged + Floor +
+// TrainerCharged + Headroom + Free, where the charged terms are
+// max(kv_bound, kv_held) and max(budget, held) with whatever is not confirmed
+// yet counted in full. An engine that is down may add StartExtra.
+type DeviceState struct {
+	ID             DeviceID `json:"id"`
+	Capacity       Bytes    `json:"capacity_bytes"`
+	Headroom       Bytes    `json:"headroom_bytes"`
+	Resident       Bytes    `json:"resident_bytes"`
+	KVBound        Bytes    `json:"kv_bound_bytes"`
+	KVHeld         Bytes    `json:"kv_held_bytes"`
+	KVCharged      Bytes    `json:"kv_charged_bytes"`
+	StartExtra     Bytes    `json:"start_extra_bytes"`
+	Floor          Bytes    `json:"floor_bytes"`
+	Budget         Bytes    `json:"budget_bytes"`
+	Held           Bytes    `json:"held_bytes"`
+	TrainerCharged Bytes    `json:"trainer_charged_bytes"`
+	Free           Bytes    `json:"free_bytes"`
+	// Over is the bytes by which the world exceeds the capacity now, WorstOver the
+	// most so far, Breaches how often it began to.
+	Over      Bytes  `json:"over_bytes"`
+	WorstOver Bytes  `json:"worst_over_bytes"`
+	Breaches  uint64 `json:"breaches"`
+}
+
+// EngineState is one engine, bytes per device.
+type EngineState struct {
+	ID        EngineID `json:"id"`
+	Fence     string   `json:"fence"`
+	Resident  Bytes    `json:"resident_bytes"`
+	Pool      Bytes    `json:"pool_bytes"`
+	Bound     Bytes    `json:"kv_bound_bytes"`
+	Confirmed Bytes    `json:"kv_bound_confirmed_bytes"`
+	Held      Bytes    `json:"kv_held_bytes"`
+	Needed    Bytes    `json:"kv_needed_bytes"`
+	// Target is what the bound must cover, Lend what it keeps when memory is lent.
+	Target Bytes `json:"target_bytes"`
+	Lend   Bytes `json:"lend_bytes"`
+	// Predicted is the expected need of live requests, Foreign the KV that none of
+	// them explains, Short the demand that the forecast missed.
+	Predicted  Bytes `json:"predicted_bytes"`
+	Foreign    Bytes `json:"foreign_bytes"`
+	Short      Bytes `json:"short_bytes"`
+	BoundEpoch Epoch `json:"bound_epoch"`
+	Settled    bool  `json:"settled"`
+	Fenced     bool  `json:"fenced"`
+	Down       bool  `json:"down"`
+	Live       int   `json:"live"`
+}
+
+// TrainerState is one trainer.
+type TrainerState struct {
+	ID         TrainerID `json:"id"`
+	Job        string    `json:"job"`
+	Device     DeviceID  `json:"device"`
+	Floor      Bytes     `json:"floor_bytes"`
+	FloorKnown bool      `json:"floor_known"`
+	Budget     Bytes     `json:"budget_bytes"`
+	MayHold    Bytes     `json:"may_hold_bytes"`
+	Held       Bytes     `json:"held_bytes"`
+	Bytes      Bytes     `json:"bytes"`
+	Epoch      Epoch     `json:"epoch"`
+	Owed       bool      `json:"owed"`
+	Acked      bool      `json:"acked"`
+	Fenced     bool      `json:"fenced"`
+	Gone       bool      `json:"gone"`
+}
+
+// QueueState is one held request; DueAt is when it is answered anyway.
+type QueueState struct {
+	ID      RequestID     `json:"id"`
+	Engine  EngineID      `json:"engine"`
+	Need    Bytes         `json:"need_bytes"`
+	Arrived At            `json:"arrived_ns"`
+	Slack   time.Duration `json:"slack_ns"`
+	DueAt   At            `json:"due_ns"`
+}
+
+// OwedState is one order that is not done.
+type OwedState struct {
+	Epoch   Epoch         `json:"epoch"`
+	Trainer TrainerID     `json:"trainer"`
+	Reason  string        `json:"reason"`
+	Shrink  bool          `json:"shrink"`
+	From    Bytes         `json:"from_bytes"`
+	To      Bytes         `json:"to_bytes"`
+	Decided At            `json:"decided_ns"`
+	Within  time.Duration `json:"within_ns"`
+	Acked   bool          `json:"acked"`
+}
+
+// Snapshot copies the state; it shares nothing with the core.
+func (h *Handover) Snapshot() State {
+	s := State{
+		At: h.now, Session: h.cfg.Session, Epoch: NewEpoch(h.cfg.Session, h.count), Mode: h.cfg.Mode,
+		Devices: []DeviceState{}, Engines: []EngineState{}, Trainers: []TrainerState{}, Queue: []QueueState{}, Owed: []OwedState{},
+		ExpectedHandover: h.tail.mean, HandoverTail: h.tail.high(),
+	}
+	for _, d := range h.devices {
+		s.Devices = append(s.Devices, d.state())
+	}
+	for _, e := range h.engines {
+		s.Engines = append(s.Engines, e.state())
+	}
+	for _, t := range h.trainers {
+		s.Trainers = append(s.Trainers, t.state())
+		if c := t.change; t.open && c != nil {
+			s.Owed = append(s.Owed, OwedState{
+				Epoch: t.epoch, Trainer: t.id, Reason: c.reason, Shrink: c.shrink, From: c.from, To: c.to,
+				Decided: c.decided, Within: c.within, Acked: t.acked,
+			})
+		}
+	}
+	for _, r := range h.queue {
+		s.Queue = append(s.Queue, QueueState{
+			ID: r.id, Engine: r.engine.cfg.ID, Need: r.live.Mean(), Arrived: r.arrived, Slack: r.slack, DueAt: r.dueAt,
+		})
+	}
+	return s
+}
+
+func (d *device) state() DeviceState {
+	s := DeviceState{
+		ID: d.cfg.ID, Capacity: d.capacity, Headroom: d.cfg.Headroom, Free: d.free(),
+		Over: d.over, WorstOver: d.worst, Breaches: d.breaches,
+	}
+	for _, e := range d.engines {
+		s.Resident += e.resident
+		s.KVBound += e.bound
+		s.KVHeld += e.held
+		s.KVCharged += e.kv()
+		s.StartExtra += e.charge() - e.resident - e.kv()
+	}
+	for _, t := range d.trainers {
+		s.Budget += t.budget
+		s.Held += t.held()
+		s.Floor += t.floor
+		s.TrainerCharged += t.charge() - t.floor
+	}
+	return s
+}
+
+func (e *engine) state() EngineState {
+	return EngineState{
+		ID: e.cfg.ID, Fence: e.cfg.Fence.String(), Resident: e.resident, Pool: e.cfg.Pool, Bound: e.bound,
+		Confirmed: e.usable(), Held: e.held, Needed: e.needed, Target: e.target, Lend: e.lend,
+		Predicted: e.pred.Need(), Foreign: e.foreign(), Short: e.short, BoundEpoch: e.epoch,
+		Settled: e.settled, Fenced: e.fenced, Down: e.down, Live: len(e.requests),
+	}
+}
+
+func (t *trainer) state() TrainerState {
+	return TrainerState{
+		ID: t.id, Job: t.job.name, Device: t.dev.cfg.ID, Floor: t.floor, FloorKnown: t.floorKnown,
+		Budget: t.budget, MayHold: t.mayHold, Held: t.held(), Bytes: t.bytes, Epoch: t.epoch,
+		Owed: t.open, Acked: t.acked, Fenced: t.fenced, Gone: t.gone,
+	}
+}

@@ -1,0 +1,81 @@
+package handover
+
+import "github.com/lull-project/lull/size"
+
+// splitOnce is ModeStatic: the elastic bytes of each device (capacity less
+// residents, floors and headroom) are split by StaticKVFrac when all its
+// engines are fenced and a trainer's floor is known. Each bound and each budget
+// is sent once; a rise waits until its bytes are free, and nothing moves after.
+func (h *Handover) splitOnce() {
+	for _, d := range h.devices {
+		if !d.split && h.readyToSplit(d) {
+			d.split = true
+			h.splitDevice(d)
+		}
+	}
+	for _, e := range h.engines {
+		if e.share == 0 || e.bound == e.share || !e.settled {
+			continue
+		}
+		if e.share < e.bound || e.share-e.kv() <= e.room() {
+			h.setBound(e, e.share, "static")
+		}
+	}
+	for _, t := range h.trainers {
+		if t.shared && t.orderable() && t.fenced && !t.open && t.share != t.budget && t.share-t.mayHold <= t.dev.free() {
+			t.plan(t.share)
+			t.shared = false
+		}
+	}
+	for _, j := range h.jobs {
+		if j.wanted() != nil {
+			h.issue(j, "grow", 0, proofAck)
+		}
+	}
+}
+
+func (h *Handover) readyToSplit(d *device) bool {
+	if h.now < h.graceAt {
+		return false
+	}
+	for _, e := range d.engines {
+		if !e.seen || !e.fenced || e.down {
+			return false
+		}
+	}
+	for _, t := range d.trainers {
+		if !t.orderable() || !t.fenced || !t.seen {
+			return false
+		}
+	}
+	return len(d.trainers) > 0
+}
+
+func (h *Handover) splitDevice(d *device) {
+	elastic, pools := d.capacity-d.cfg.Headroom, Bytes(0)
+	for _, e := range d.engines {
+		elastic -= e.resident
+		pools += e.cfg.Pool
+	}
+	for _, t := range d.trainers {
+		elastic -= t.floor
+	}
+	rest := elastic
+	for _, e := range d.engines {
+		share := e.bound
+		if e.cfg.Fence == FenceHard {
+			part := float64(elastic) * h.cfg.StaticKVFrac * float64(e.cfg.Pool) / float64(pools)
+			share = min(max(Bytes(part).FloorTo(e.pred.Geometry.Block()), e.cfg.MinBound), e.cfg.Pool)
+			if e.share > 0 {
+				share = min(share, e.share) // the least of its devices
+			}
+			e.share = share
+		}
+		rest -= share
+	}
+	for i, t := range d.trainers {
+		t.share = max(0, rest/Bytes(len(d.trainers)-i)).FloorTo(size.MiB)
+		t.shared = true
+		rest -= t.share
+	}
+}
