@@ -1,0 +1,271 @@
+"""The one object per EngineCore: it ticks on the scheduler's thread and publishes the page.
+
+Threads: the scheduler's calls tick and the hooks; the bell thread only wakes it, beats and reads
+the clock; rank readers deliver answers. The lock guards the bound, the orders and the page; blocks
+change hands on the scheduler's thread alone, inside tick.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from . import _doorbell, _page
+from ._cached import CachedCount
+from ._doorbell import Doorbell
+from ._host import Status
+from ._orders import Orders
+from ._requests import Requests
+from ._telemetry import Telemetry
+
+logger = logging.getLogger("vllm.lull")
+
+BEAT_S = 0.1
+_WALK_EVERY_S = 1.0
+
+
+class Bound(Protocol):
+    """HostBound or KVCachedBound."""
+
+    def tick(
+        self, target: int | None, need: Callable[[int], int], step: int, done: int
+    ) -> None: ...
+
+    @property
+    def restless(self) -> bool: ...
+
+    def holds(self, need: int) -> bool: ...
+
+    def status(self) -> Status: ...
+
+
+class Controller:
+    """Joins scheduler, bound, orders, page and bells."""
+
+    def __init__(
+        self,
+        scheduler: Any,
+        telemetry: Telemetry,
+        orders: Orders,
+        bell: Doorbell,
+        cached: CachedCount,
+        requests: Requests,
+        bound: Bound | None,
+        lock: threading.RLock,
+        initial: int | None = None,
+        alive: Callable[[], int] = lambda: 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler = scheduler
+        self._pool = scheduler.kv_cache_manager.block_pool
+        self._telemetry = telemetry
+        self._orders = orders
+        self._bell = bell
+        self._cached = cached
+        self._requests = requests
+        self._bound = bound
+        self._lock = lock
+        self._initial = initial
+        self._alive = alive
+        self._clock = clock
+        self._step = 0  # newest step scheduled that touches blocks
+        self._done = 0  # newest of them whose output came back
+        self._began = 0.0
+        self._fell_short = False
+        self._ticked = 0  # the epoch that the bound's status speaks of
+        self._next_walk = 0.0
+        self._broken = False
+        self._wake_engine: Callable[[], None] | None = None
+        self._wake_pending = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="lull-bell", daemon=True)
+
+    def start(self) -> None:
+        """Publishes the first page and starts listening."""
+        self.tick()
+        self._thread.start()
+
+    def attach(self, wake_engine: Callable[[], None]) -> None:
+        """wake_engine makes the engine's loop call tick, from whatever it waits for."""
+        self._wake_engine = wake_engine
+
+    # On the scheduler's thread.
+
+    def tick(self) -> None:
+        """Applies orders and moves blocks. Safe between steps and while the engine is idle."""
+        with self._lock:
+            self._wake_pending = False
+            if self._broken:
+                return
+            try:
+                self._move()
+                self._collect()
+            except Exception as error:
+                self._break(error)
+
+    def before_schedule(self) -> None:
+        self._began = self._clock()
+        self._fell_short = False
+        self.tick()
+
+    def after_schedule(self, output: Any) -> None:
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                tokens = output.total_num_scheduled_tokens
+                self._step += tokens > 0
+                telemetry = self._telemetry
+                telemetry.add("steps", tokens > 0)
+                telemetry.set("step_tokens", tokens)
+                telemetry.add("preemptions", len(output.preempted_req_ids or ()))
+                short = 0
+                if self._fell_short:
+                    telemetry.add("shortages", 1)
+                    short = self._requests.lacking(self._pool.get_num_free_blocks())
+                telemetry.set("short_bytes", short * telemetry.get("block_bytes"))
+                self._collect()
+            except Exception as error:
+                self._break(error)
+        if self._fell_short:
+            self._bell.ring(_doorbell.SHORT)
+
+    def after_update(self, output: Any) -> None:
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                self._done += output.total_num_scheduled_tokens > 0
+                self._telemetry.set("step_ns", round((self._clock() - self._began) * 1e9))
+                if self._bound is not None and self._bound.restless:
+                    self._move()
+                self._collect()
+            except Exception as error:
+                self._break(error)
+
+    def must_wait(self, request: Any) -> bool:
+        """Whether a request that is not running could not finish under the bound.
+
+        vLLM would admit it as soon as its prompt fits, and preempt it again and again later on.
+        """
+        if self._bound is None or self._broken:
+            return False
+        return not self._bound.holds(self._requests.need(request))
+
+    def fell_short(self) -> None:
+        """An allocation was refused for want of blocks."""
+        self._fell_short = True
+
+    def looked_up(self, tokens: int, hits: int) -> None:
+        """A request's prompt was looked up in the prefix cache."""
+        self._telemetry.add("prefix_queries", tokens)
+        self._telemetry.add("prefix_hits", hits)
+
+    def _move(self) -> None:
+        orders, bound = self._orders, self._bound
+        orders.poll()
+        if bound is None:
+            return
+        target = orders.target
+        if orders.bytes is None:
+            target = self._initial
+        bound.tick(target, self._requests.largest, self._step, self._done)
+        self._ticked = orders.epoch
+
+    def _collect(self) -> None:
+        now = self._clock()
+        if now >= self._next_walk:
+            self._next_walk = now + _WALK_EVERY_S
+            self._cached.walk()
+        status = self._status()
+        self._telemetry.scheduler(self._scheduler, self._pool, self._cached, status.withdrawn)
+        self._publish(status)
+
+    def _status(self) -> Status:
+        if self._bound is not None:
+            return self._bound.status()
+        pool = self._telemetry.get("pool_blocks")
+        return Status(mapped=pool, bound_bytes=pool * self._telemetry.get("block_bytes"))
+
+    def _publish(self, status: Status) -> None:
+        confirmed = False
+        if self._bound is not None:
+            confirmed = self._telemetry.bound(status, self._orders, self._ticked)
+        else:
+            self._telemetry.set("blocks_mapped", status.mapped)
+            self._telemetry.set("bound_bytes", status.bound_bytes)
+        self._telemetry.publish()
+        if confirmed:
+            self._bell.ring(_doorbell.CONFIRMED)
+
+    def _break(self, error: Exception) -> None:
+        """Freezes: blocks that are out stay out, and vLLM goes on with what it has."""
+        self._broken = True
+        logger.exception("lull: %s; the bound is frozen where it is and vLLM goes on", error)
+        self._telemetry.set("flags", self._telemetry.get("flags") | _page.FLAG_BROKEN)
+        self._telemetry.publish()
+
+    # On other threads.
+
+    def settled(self, given_back: int, freed: bool) -> None:
+        """A rank reader saw an order answered; the lock is held."""
+        if self._ended.is_set():
+            return
+        self._telemetry.add("given_back_bytes", given_back)
+        self._telemetry.add("faults", not freed)
+        self._publish(self._status())
+        if self._bound is not None and self._bound.restless:
+            self.wake()
+
+    def wake(self) -> None:
+        """Asks for a tick soon, once."""
+        if self._wake_engine is not None and not self._wake_pending:
+            self._wake_pending = True
+            self._wake_engine()
+
+    def _listen(self) -> None:
+        """Runs on the bell thread until close."""
+        next_beat = 0.0
+        while not self._ended.is_set():
+            rang = self._bell.wait(BEAT_S)
+            if self._ended.is_set():
+                return
+            if rang:
+                self.wake()
+            if self._clock() >= next_beat:
+                next_beat = self._clock() + BEAT_S
+                self._beat()
+
+    def _beat(self) -> None:
+        """Makes up for a lost bell, looks at the lease, and shows that the process lives.
+
+        It only looks: orders are read, and blocks moved, by tick on the scheduler's thread.
+        """
+        with self._lock:
+            self._telemetry.add("beats", 1)
+            self._telemetry.set("ranks_alive", self._alive())
+            if self._broken:
+                self._telemetry.publish()
+                return
+            status = self._status()
+            if self._bound is not None:
+                unmapped = self._telemetry.get("pool_blocks") - status.mapped
+                raised = self._orders.expire(unmapped * self._telemetry.get("block_bytes"))
+                if raised or self._bound.restless or self._orders.changed():
+                    self.wake()
+            self._publish(status)
+
+    def close(self) -> None:
+        """Stops listening and removes page and sockets."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._bell.wake()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+        with self._lock:
+            self._bell.close()
+            self._telemetry.close()

@@ -1,0 +1,86 @@
+"""The bound on CUDA: kvcached's own limit, set in-process. Written to its interface, not measured.
+
+kvcached (pip install kvcached, ENABLE_KVCACHED=true) replaces vLLM's static pool with pages that it
+maps and unmaps. Its limit is applied on the scheduler's thread, without the 100 ms poll of its
+shared segment. In use above the limit it answers "deferred": nothing is preempted by it, and each
+call again says how far it came.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._errors import LullVLLMError
+from ._host import Status
+
+SetLimit = Callable[..., Mapping[str, Any]]
+
+
+def find() -> SetLimit | None:
+    """Returns kvcached's limit call, or None if this kvcached has none or is not there."""
+    try:
+        control = importlib.import_module("kvcached.control")
+    except ImportError:
+        return None
+    found: SetLimit | None = getattr(control, "set_instance_memory_limit", None)
+    return found
+
+
+class KVCachedBound:
+    """Drives set_instance_memory_limit; same face as HostBound."""
+
+    def __init__(self, set_limit: SetLimit, pool_bytes: int, block_bytes: int) -> None:
+        self._set_limit = set_limit
+        self._pool_bytes = pool_bytes
+        self._block_bytes = block_bytes
+        self._target = pool_bytes
+        self._wanted = pool_bytes
+        self._revision = 0
+        self._floor = 0
+        self._mapped = 0
+        self._effective = pool_bytes
+        self._settled = True
+
+    def tick(self, target: int | None, need: Callable[[int], int], step: int, done: int) -> None:
+        """Sets the limit if it changed, and asks again while kvcached has not come down to it."""
+        self._target = self._pool_bytes if target is None else min(target, self._pool_bytes)
+        wanted = self._target
+        if self._effective > self._target:
+            self._floor = need(self._effective // self._block_bytes) * self._block_bytes
+            wanted = max(wanted, self._floor)
+        if wanted == self._wanted and self._settled:
+            return
+        if wanted != self._wanted:
+            self._revision += 1
+            self._wanted = wanted
+        answer = self._set_limit(wanted, revision=self._revision)
+        status = str(answer.get("status"))
+        if status not in ("applied", "deferred"):
+            reason = answer.get("reason") or status
+            raise LullVLLMError(f"kvcached: limit {wanted}, revision {self._revision}: {reason}")
+        self._mapped = int(answer["mapped_bytes"])
+        self._effective = int(answer["effective_limit_bytes"])
+        self._settled = status == "applied" and self._mapped <= wanted
+
+    @property
+    def restless(self) -> bool:
+        return not self._settled or self._wanted > self._target
+
+    def holds(self, need: int) -> bool:
+        return need * self._block_bytes <= self._wanted
+
+    def status(self) -> Status:
+        done = self._settled and self._wanted <= self._target
+        unmapped = self._pool_bytes - self._wanted
+        return Status(
+            withdrawn=unmapped // self._block_bytes,
+            pending=max(0, self._mapped - self._wanted) // self._block_bytes,
+            mapped=self._mapped // self._block_bytes,
+            bound_bytes=max(self._target, self._wanted, self._mapped),
+            floor_bytes=self._floor,
+            applied=self._wanted <= self._target,
+            confirmed=done,
+            clamped=self._wanted > self._target,
+        )

@@ -1,0 +1,145 @@
+"""A whole engine without vLLM: the package's own controller, bound and pages over a fake pool.
+
+Its KV memory is real: an anonymous mapping whose pages the real puncher gives back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fake_vllm import BlockPool, EngineLoop, Scheduler
+from lull_vllm import _page
+from lull_vllm._cached import CachedCount
+from lull_vllm._controller import Controller
+from lull_vllm._doorbell import Doorbell
+from lull_vllm._host import HostBound
+from lull_vllm._orders import Orders
+from lull_vllm._puncher import Pages, madvise
+from lull_vllm._ranges import Run, TensorLayout, layout_of
+from lull_vllm._requests import Requests
+from lull_vllm._telemetry import Telemetry
+
+BLOCK_TOKENS = 16
+
+
+class FakeEngine:
+    """layers tensors of blocks x block_bytes each, in one mapping; one rank."""
+
+    def __init__(
+        self,
+        directory: Path,
+        blocks: int = 33,
+        block_bytes: int = 16384,
+        layers: int = 2,
+        name: str = "vllm",
+        pool: Any = None,
+        mode: int = _page.MODE_HOST_PAGES,
+        room: Callable[[int], bool] = lambda _: True,
+        clock: Callable[[], float] = time.monotonic,
+        lease_s: float = 10.0,
+        offset: int = 64,
+    ) -> None:
+        base = directory / name
+        self.directory, self.name = directory, name
+        self.memory = mmap.mmap(-1, layers * blocks * block_bytes + 8192)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory)) + offset
+        self.layout = layout_of(
+            [
+                TensorLayout(address + i * blocks * block_bytes, blocks, block_bytes, block_bytes)
+                for i in range(layers)
+            ],
+            blocks,
+            mmap.PAGESIZE,
+        )
+        self.pages = Pages(self.layout, madvise)
+        self.pool = pool if pool is not None else BlockPool(blocks)
+        self.scheduler = Scheduler(self.pool)
+        self.cached = CachedCount(self.pool)
+        self.lock = threading.RLock()
+        self.held_orders: list[tuple[int, Sequence[Run]]] | None = None
+        self.sent: list[tuple[int, Sequence[Run]]] = []
+        self.fail_with = ""
+        self.lock_file = open(f"{base}.lock", "wb")  # noqa: SIM115
+        fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _page.create(
+            Path(f"{base}.bound"),
+            _page.encode(_page.BOUND_MAGIC, 0, [0] * len(_page.BOUND_FIELDS)),
+        )
+        reader = _page.PageReader(Path(f"{base}.bound"), _page.BOUND_MAGIC, _page.BOUND_FIELDS)
+        self.instance = int.from_bytes(os.urandom(6), "little") | 1
+        self.orders = Orders(reader, self.instance, lease_s, room, clock)
+        self.bound = HostBound(
+            self.pool,
+            self.layout.block_bytes,
+            self.cached,
+            self._send,
+            self.lock,
+            lambda size, freed: self.controller.settled(size, freed),
+        )
+        writer = _page.PageWriter(
+            Path(f"{base}.page"), _page.TELEMETRY_MAGIC, _page.TELEMETRY_FIELDS
+        )
+        self.telemetry = Telemetry(writer, self._constants(mode, blocks))
+        self.controller = Controller(
+            self.scheduler,
+            self.telemetry,
+            self.orders,
+            Doorbell(Path(f"{base}.bell"), Path(f"{base}.sidecar")),
+            self.cached,
+            Requests(self.scheduler, BLOCK_TOKENS),
+            self.bound if mode == _page.MODE_HOST_PAGES else None,
+            self.lock,
+            clock=clock,
+        )
+        self.loop = EngineLoop()
+        self.controller.attach(lambda: self.loop.inbox.put(self.controller.tick))
+        self.take = self.pool.get_new_blocks
+
+    def _constants(self, mode: int, blocks: int) -> dict[str, int]:
+        return {
+            "instance": self.instance,
+            "engine_pid": os.getpid(),
+            "mode": mode,
+            "ranks": 1,
+            "block_tokens": BLOCK_TOKENS,
+            "block_bytes": self.layout.block_bytes,
+            "pool_blocks": blocks - 1,
+            "max_model_len": 2048,
+            "baseline_bytes": 1 << 20,
+            "worker_pid_0": os.getpid(),
+        }
+
+    def start(self) -> None:
+        self.loop.call(self.controller.start)
+
+    def _send(self, seq: int, runs: Sequence[Run]) -> None:
+        self.sent.append((seq, runs))
+        if self.held_orders is not None:
+            self.held_orders.append((seq, runs))
+            return
+        self.answer(seq, runs)
+
+    def answer(self, seq: int, runs: Sequence[Run]) -> None:
+        freed = 0 if self.fail_with else self.pages.give_back(runs)
+        self.bound.answered(seq, not self.fail_with, freed)
+
+    def allocate(self, count: int, hashes: Sequence[Any] | None = None) -> list[Any]:
+        """What a request does: takes blocks, and fills them for the prefix cache."""
+        blocks = self.take(count)
+        self.bound.blocks.allocated(blocks)
+        for block, value in zip(blocks, hashes or (), strict=False):
+            self.pool.set_hash(block, value)
+        return blocks
+
+    def close(self) -> None:
+        self.loop.call(self.controller.close)
+        self.loop.stop()
+        self.lock_file.close()
