@@ -103,6 +103,7 @@ func (a *answer) catchUp(ctx context.Context, tokens int, reason model.Reason) e
 			return nil
 		}
 		a.sent, a.buf = tokens, a.appendWhole(a.buf, tokens, reason)
+		a.wire.length = len(a.buf)
 		return a.flush(ctx)
 	}
 	if a.sent == 0 && a.chat {

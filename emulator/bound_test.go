@@ -98,11 +98,13 @@ func TestLoweredBoundKeepsWhatIsHeldAndAdmitsNobody(t *testing.T) {
 
 func TestShortOfMemoryRequestsArePreemptedAndStillComplete(t *testing.T) {
 	cfg := quick()
-	cfg.Bound = 6 * size.MiB
+	cfg.Bound = 0
 	s := startServer(t, cfg)
 	body := fmt.Sprintf(`{"prompt":%q,"stream":true,"max_tokens":60,"ignore_eos":true}`, prompt(30))
 	first := post(t, t.Context(), s, "/v1/completions", body)
 	second := post(t, t.Context(), s, "/v1/completions", body)
+	eventually(t, s, "both wait", func(st State) bool { return st.Waiting == 2 })
+	putBound(t, s, 1, 6*size.MiB)
 	for _, resp := range []struct {
 		Body interface{ Read([]byte) (int, error) }
 	}{{first.Body}, {second.Body}} {

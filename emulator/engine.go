@@ -69,8 +69,9 @@ func (e *engine) run(ctx context.Context) error {
 			continue
 		}
 		at, ok := e.model.NextAt()
-		if ok && at <= e.now() {
-			e.book(e.model.Step(e.now()))
+		if now := e.now(); ok && at <= now {
+			e.times.late.Observe((now - at).Seconds())
+			e.book(e.model.Step(now))
 			e.publish()
 			continue
 		}

@@ -30,12 +30,15 @@ func TestKVCacheIsRealMemoryThatRisesAndFalls(t *testing.T) {
 	s := startServer(t, cfg)
 	before := rss(t)
 	ctx, leave := context.WithCancel(t.Context())
-	for range 3 {
+	for waiting := range 3 {
 		post(t, ctx, s, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"stream":true}`, prompt(170)))
+		// 170 tokens are 6 blocks. The first request's step takes an hour, so that
+		// the others wait.
+		eventually(t, s, "one prompt in memory", func(st State) bool {
+			return st.Held == 12*size.MiB && st.Running == 1 && st.Waiting == waiting
+		})
 	}
-	// 170 tokens are 6 blocks; the first step has all three prompts but for the
-	// first one's step, which began alone: at an hour a step, only it is in.
-	eventually(t, s, "one prompt in memory", func(st State) bool { return st.Held == 12*size.MiB && st.Running == 1 && st.Waiting == 2 })
+	eventually(t, s, "its pages mapped", func(State) bool { return s.pool.Mapped() == 12<<20 })
 	if got := rss(t) - before; !near(got, 12*size.MiB) {
 		t.Fatalf("rss rose by %v, want 12MiB", got)
 	}

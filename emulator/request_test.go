@@ -56,8 +56,8 @@ func TestUnknownPathsAndMethodsAreRefused(t *testing.T) {
 	if status, body := call(t, s, "GET", "/v1/nothing", ""); status != 404 || body != `{"detail":"Not Found"}` {
 		t.Errorf("unknown path: %d %s", status, body)
 	}
-	if status, _ := call(t, s, "DELETE", "/v1/models", ""); status != 404 && status != 405 {
-		t.Errorf("unknown method: %d", status)
+	if status, body := call(t, s, "DELETE", "/v1/models", ""); status != 405 || body != `{"detail":"Method Not Allowed"}` {
+		t.Errorf("unknown method: %d %s", status, body)
 	}
 }
 

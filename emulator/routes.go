@@ -17,20 +17,29 @@ const version = "0.32.0+lull.emulated"
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", s.complete(true))
-	mux.HandleFunc("POST /v1/completions", s.complete(false))
-	mux.HandleFunc("GET /v1/models", s.models)
-	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, []byte(`{"version":"`+version+`"}`))
-	})
-	mux.Handle("GET /metrics", s.metrics())
-	mux.HandleFunc("GET /lull/state", s.getState)
-	mux.HandleFunc("PUT /lull/kv_bound", s.putBound)
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusNotFound, []byte(`{"detail":"Not Found"}`))
-	})
+	for _, route := range []struct {
+		method, path string
+		serve        http.Handler
+	}{
+		{"POST", "/v1/chat/completions", s.complete(true)},
+		{"POST", "/v1/completions", s.complete(false)},
+		{"GET", "/v1/models", http.HandlerFunc(s.models)},
+		{"GET", "/health", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})},
+		{"GET", "/version", fixed(http.StatusOK, `{"version":"`+version+`"}`)},
+		{"GET", "/metrics", s.metrics()},
+		{"GET", "/lull/state", http.HandlerFunc(s.getState)},
+		{"PUT", "/lull/kv_bound", http.HandlerFunc(s.putBound)},
+	} {
+		mux.Handle(route.method+" "+route.path, route.serve)
+		mux.Handle(route.path, fixed(http.StatusMethodNotAllowed, `{"detail":"Method Not Allowed"}`))
+	}
+	mux.Handle("/", fixed(http.StatusNotFound, `{"detail":"Not Found"}`))
 	return mux
+}
+
+// fixed always answers the same.
+func fixed(status int, body string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, status, []byte(body)) })
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {

@@ -23,10 +23,10 @@ type ready struct {
 }
 
 // Run is lull emulate: it starts the server, prints the ready line on stdout and
-// returns when ctx ends (nil) or the server cannot go on. It sets limits on the
-// whole process's heap; Start does not.
+// returns when ctx ends (nil) or the server cannot go on. While it
+// runs it limits the whole process's heap; Start does not.
 func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
-	debug.SetMemoryLimit(heapLimit)
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(heapLimit))
 	s, err := Start(ctx, cfg)
 	if err != nil {
 		return err

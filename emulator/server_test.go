@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/lull-project/lull/emulator/model"
 )
 
 func TestRunPrintsOneReadyLineAndEndsWithItsContext(t *testing.T) {
@@ -80,6 +82,35 @@ func TestShutdownCutsARunningStream(t *testing.T) {
 	}
 }
 
+func TestEngineThatCannotHaveMemoryEndsTheServer(t *testing.T) {
+	cfg := quick()
+	listener, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := start(t.Context(), cfg, listener, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.pool.Map(0); err != nil { // the engine's books are wrong from here on
+		t.Fatal(err)
+	}
+	resp := post(t, t.Context(), s, "/v1/completions", fourTokens)
+	if _, err := events(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("stream: got %v, want a broken transfer", err)
+	}
+	want := "emulate: engine: memory: map page 0: mapped is true, want false; the server ends"
+	if err := s.Wait(); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	if s.engine.submit(newStream(model.Request{ID: 99, PromptTokens: 1})) {
+		t.Error("an ended engine takes requests")
+	}
+	if _, ok := s.engine.setBound(t.Context(), 1, 0); ok {
+		t.Error("an ended engine takes bounds")
+	}
+}
+
 func TestTakenAddressIsAnError(t *testing.T) {
 	s := startServer(t, quick())
 	cfg := quick()
@@ -137,6 +168,7 @@ func TestMetricsHaveVLLMsNames(t *testing.T) {
 		`vllm:request_success_total{engine="0",finished_reason="length",model_name="lull-emulated"} 1`,
 		`vllm:time_to_first_token_seconds_count{` + labels + `} 1`,
 		`vllm:inter_token_latency_seconds_count{` + labels + `} 3`,
+		`lull_emulator_step_lateness_seconds_count{` + labels + `} 5`,
 		`block_size="32",cache_dtype="auto",enable_prefix_caching="False",engine="0",kv_cache_memory_bytes="67108864",kv_cache_size_tokens="1024",model_name="lull-emulated",num_gpu_blocks="32"} 1`,
 	} {
 		if !strings.Contains(body, want) {

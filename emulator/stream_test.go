@@ -85,6 +85,9 @@ func TestAnswersWithoutStreamAreOneObject(t *testing.T) {
 		c.Choices[0].Message.Role != "assistant" || *c.Choices[0].FinishReason != "stop" || c.Usage.Total != 8 {
 		t.Fatalf("%d %s", status, body)
 	}
+	if resp := post(t, t.Context(), s, "/v1/chat/completions", chat(5, "")); resp.ContentLength <= 0 || resp.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("length %d, content type %q", resp.ContentLength, resp.Header.Get("Content-Type"))
+	}
 	status, body = call(t, s, "POST", "/v1/completions", `{"prompt":[5,6,7,8],"ignore_eos":true}`, "X-Request-Id", `a"b`)
 	c = parse(t, body)
 	if status != 200 || c.Choices[0].Text != wordsUpTo(16) || c.Usage.Prompt != 4 || *c.Choices[0].FinishReason != "length" || strings.Contains(c.ID, `"`) {

@@ -10,6 +10,8 @@ import (
 // sees comes later by the host's lateness.
 type times struct {
 	ttft, gap, whole prometheus.Histogram
+	// late is ours: by how much the host was late to end steps.
+	late prometheus.Histogram
 }
 
 func newTimes(labels prometheus.Labels) *times {
@@ -23,6 +25,8 @@ func newTimes(labels prometheus.Labels) *times {
 			[]float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}),
 		whole: histogram("vllm:e2e_request_latency_seconds", "Time from arrival to the last token.",
 			[]float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}),
+		late: histogram("lull_emulator_step_lateness_seconds", "How long after its meant time a step was ended.",
+			[]float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1}),
 	}
 }
 
@@ -40,5 +44,5 @@ func (t *times) token(s *stream, ev model.Event) {
 }
 
 func (t *times) collectors() []prometheus.Collector {
-	return []prometheus.Collector{t.ttft, t.gap, t.whole}
+	return []prometheus.Collector{t.ttft, t.gap, t.whole, t.late}
 }

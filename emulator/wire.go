@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strconv"
 
 	"github.com/lull-project/lull/emulator/faults"
 )
@@ -13,6 +14,7 @@ type wire struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
 	stream bool
+	length int // of an answer that is no stream
 }
 
 var _ faults.Sink = (*wire)(nil)
@@ -35,6 +37,7 @@ func (x *wire) Start(context.Context) error {
 func (x *wire) Send(_ context.Context, e faults.Event) error {
 	if !x.stream {
 		x.w.Header().Set("Content-Type", "application/json")
+		x.w.Header().Set("Content-Length", strconv.Itoa(x.length))
 	}
 	if _, err := x.w.Write(e.Bytes); err != nil {
 		return err
