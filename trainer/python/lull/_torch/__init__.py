@@ -1,0 +1,1 @@
+"""The elastic training runtime. The only part of Lull that imports torch."""

@@ -1,0 +1,125 @@
+"""attach: finds out what there is to work with and puts an Elastic together."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from lull._agent import Agent
+from lull._config import Config
+from lull._errors import RuntimeRefusal
+from lull._torch.cpu import Cpu, MallocPool
+from lull._torch.cuda import Cuda
+from lull._torch.device import Device
+from lull._torch.dry import state_tensors
+from lull._torch.elastic import Elastic
+from lull._torch.segments import find_segments
+
+_SWITCH_S = 2e-4
+"""The interpreter lock changes hands within this: an order's thread gets it while operators run."""
+
+_HELLO_S = 1.0
+"""Seconds that the first backward waits for a sidecar whose socket exists, to train under its budget."""
+
+
+def attach(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    blocks: Sequence[torch.nn.Module] | None = None,
+    budget: int | str | None = None,
+    min_budget: int | str | None = None,
+    socket: str | None = None,
+    job: str | None = None,
+    rank: int | None = None,
+    world: int | None = None,
+    release: str | None = None,
+    on_drain: Callable[[], None] | None = None,
+) -> Elastic:
+    """Makes training elastic: returns the handle whose backward() replaces loss.backward().
+
+    `blocks` are the modules whose saved tensors can be emptied and computed again (found if not given).
+    `budget` is the bytes of activation memory while no sidecar has been seen, `min_budget` what to go to
+    when the sidecar is gone, `socket` the sidecar's address ("" for none), `release` how orders are met.
+    Everything not given comes from the environment (LULL_SOCKET and so on), then from defaults.
+    `on_drain` is called on the agent's thread when the sidecar asks for a checkpoint.
+    """
+    config = Config.from_env(
+        socket=socket, job=job, rank=rank, world=world, budget=budget, min_budget=min_budget, release=release
+    )
+    device = _device_of(model)
+    _warm(device)
+    sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+    own = [*model.parameters(), *model.buffers(), *state_tensors(optimizer)]
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    baseline = max(0, device.bytes() - device.own_bytes([*own, *grads]))
+    if isinstance(device.pool, MallocPool):
+        _warn_slow(device.pool)
+    elastic = Elastic(
+        model,
+        optimizer,
+        device,
+        find_segments(model, blocks),
+        release=config.release,
+        budget=config.budget if config.budget is not None else _own_budget(),
+        min_budget=config.min_budget,
+        baseline=baseline,
+        on_drain=on_drain,
+    )
+    if config.socket:
+        elastic.use_agent(Agent(config, elastic), _wait_for(config))
+    return elastic
+
+
+def _wait_for(config: Config) -> Callable[[Agent], None]:
+    """Waits a moment for the first budget where a sidecar seems to be."""
+
+    def wait(agent: Agent) -> None:
+        deadline = time.monotonic() + _HELLO_S
+        while Path(config.socket).exists() and not agent.connected and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    return wait
+
+
+def _device_of(model: torch.nn.Module) -> Device:
+    places = {p.device for p in model.parameters()}
+    if len(places) != 1:
+        raise RuntimeRefusal(
+            f"attach model: parameters on {sorted(map(str, places)) or 'no device'}, want one device; "
+            "nothing is attached"
+        )
+    place = places.pop()
+    if place.type == "cpu":
+        return Cpu()
+    if place.type == "cuda":
+        return Cuda(place.index or 0)
+    raise RuntimeRefusal(f"attach model: parameters on {place}, want cpu or cuda; nothing is attached")
+
+
+def _warm(device: Device) -> None:
+    """Imports what the first optimizer step would: it belongs to the baseline, not to the floor."""
+    param = torch.nn.Parameter(torch.zeros(1, device=device.kind))
+    param.grad = torch.zeros_like(param)
+    torch.optim.AdamW([param]).step()
+
+
+def _own_budget() -> int:
+    """Without a budget: half of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _warn_slow(pool: MallocPool) -> None:
+    rate = pool.release_rate() / 2**30
+    warnings.warn(
+        f"lull.attach: no native arena in this process; memory goes back through malloc at {rate:.1f} GiB/s and "
+        "the ceiling is kept only between operators; start with `python -m lull.run` for both",
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,428 @@
+"""Elastic: the user's handle, and the Runtime that the agent drives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from lull._agent import HelloState
+from lull._errors import RuntimeRefusal
+from lull._protocol import Ack, Budget, Pace, Progress, Report
+from lull._torch.batch import batch_size, part
+from lull._torch.device import Device
+from lull._torch.dry import Floor, measure_floor, state_tensors
+from lull._torch.grads import Gradients
+from lull._torch.hooks import SegmentHooks
+from lull._torch.inputs import storage_key
+from lull._torch.model import Model
+from lull._torch.orders import Discard, Orders
+from lull._torch.pace import Pacer
+from lull._torch.replay import moving_buffers
+from lull._torch.segments import Segment
+from lull._torch.slots import Table
+from lull._torch.stats import Stats, cost_rows
+from lull._torch.undo import Snapshot
+
+LossFn = Callable[[Any], torch.Tensor]
+
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
+
+
+_TRIES = 16
+"""How often a single sample that should fit is tried, undone each time, before that is an error."""
+
+
+def _ran_out(error: BaseException) -> bool:
+    """Whether the allocator refused; PyTorch's CPU allocator raises a plain RuntimeError."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+
+
+class Elastic:
+    """What lull.attach returns. Use it from the training thread; orders arrive on another."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: Device,
+        segments: list[Segment],
+        *,
+        release: str,
+        budget: int,
+        min_budget: int,
+        baseline: int,
+        on_drain: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.device = device
+        self.segments = segments
+        self.baseline = baseline
+        self.draining = False
+        """True once the sidecar asked this job to checkpoint and leave."""
+        self.floor: Floor | None = None
+        self.stats = Stats()
+        self.memory = Model()
+        self.orders = Orders(device.pool, release, budget, clock)
+        self.agent: Any = None
+        self._on_measured: Callable[[], None] = lambda: None
+        self._on_drain = on_drain
+        self._min_budget = min_budget
+        self._clock = clock
+        self._pacer = Pacer(clock)
+        self._params = [p for p in model.parameters() if p.requires_grad]
+        self._gradients = Gradients(self._params)
+        self._hooks = SegmentHooks(segments, self._boundary)
+        self._stuck: dict[str, str] = {}
+        self._movers: set[int] = set()
+        self._table: Table | None = None
+        self._closed = False
+        self._failures = 0
+        """Microbatches undone in a row."""
+        self._count_steps()
+
+    # ---- what the user calls ----
+
+    def backward(
+        self,
+        batch: Any,
+        loss_fn: LossFn,
+        *,
+        reduction: str = "mean",
+        weights: torch.Tensor | None = None,
+        scaler: Any = None,
+    ) -> torch.Tensor:
+        """Adds the gradient of loss_fn over the batch to .grad and returns the loss, detached.
+
+        The batch is a tensor, or tuples, lists and dicts of tensors, with samples along dimension 0. It runs
+        in microbatches that fit the budget. `reduction` is what loss_fn does over its samples: "mean" or
+        "sum"; `weights` has one number a sample where loss_fn divides by their sum (tokens, say). `scaler`
+        is a torch.amp.GradScaler. Call optimizer.step() afterwards as always.
+        """
+        if reduction not in ("mean", "sum"):
+            raise RuntimeRefusal(
+                f"elastic.backward reduction: got {reduction!r}, want mean or sum; nothing was trained"
+            )
+        size = batch_size(batch)
+        if self.floor is None:
+            self._measure(part(batch, 0, 1, size), loss_fn)
+        share = _shares(size, reduction, weights)
+        started = self._clock()
+        self.orders.begin_batch()
+        self._gradients.begin_batch()
+        total: torch.Tensor | None = None
+        done = 0
+        whole = False
+        try:
+            with self._hooks, self._caches_off():
+                while done < size:
+                    samples = self._next_size(size - done)
+                    micro = part(batch, done, done + samples, size)
+                    loss = self._attempt(micro, loss_fn, share(done, done + samples), samples, scaler)
+                    if loss is not None:
+                        done += samples
+                        total = loss if total is None else total + loss
+            whole = True
+        finally:
+            self._gradients.end_batch(whole)
+            self.orders.end_batch()
+        assert total is not None
+        self.stats.batches += 1
+        self.stats.batch_s.append(self._clock() - started)
+        self.stats.loss = float(total)
+        return total
+
+    def close(self) -> None:
+        """Detaches: says bye to the sidecar and leaves model and optimizer as they were."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.agent is not None:
+            self.agent.close()
+        self._pacer.close()
+        self.orders.close()
+        self._gradients.close()
+        self._step_handle.remove()
+        self.device.pool.set_cap(1 << 62)
+
+    def use_agent(self, agent: Any, wait: Callable[[Any], None]) -> None:
+        """Starts the agent once the floor is measured: nothing is granted before it is known."""
+        self.agent = agent
+
+        def start() -> None:
+            agent.start()
+            wait(agent)
+
+        self._on_measured = start
+
+    # ---- one microbatch ----
+
+    def _next_size(self, left: int) -> int:
+        """Equal parts of what is left, each small enough for the ceiling."""
+        fit = self.memory.samples_within(self.orders.ceiling, left)
+        parts = -(-left // fit)
+        return -(-left // parts)
+
+    def _attempt(self, micro: Any, loss_fn: LossFn, share: float, samples: int, scaler: Any) -> torch.Tensor | None:
+        """One microbatch: commits and returns its loss, or leaves no trace and returns None."""
+        snapshot = Snapshot(self.device, moving_buffers(self.model, self._movers))
+        table = self._new_table()
+        pool = self.device.pool
+        pool.reset_peak()
+        base = pool.in_use()
+        started = self._clock()
+        self.orders.begin(table, samples)
+        failed = ""
+        loss = None
+        try:
+            loss = self._pass(table, micro, loss_fn, share, scaler)
+        except Discard:
+            failed = "order"
+        except BaseException as error:
+            if not self.orders.discarding and not _ran_out(error):
+                self._undo(table, snapshot)
+                self.orders.end()
+                raise
+            failed = "order" if self.orders.discarding else "memory"
+        took = self._clock() - started
+        if failed:
+            self._undo(table, snapshot)
+            self._discarded(failed, samples, took)
+            return None
+        self._failures = 0
+        peak = pool.peak() - base
+        self._gradients.commit()
+        disturbed = table.dropped or table.recomputed
+        self._finish(table)
+        self.orders.end()
+        self.stats.ran(samples, took)
+        if not disturbed:
+            self.memory.observe(samples, peak)
+            self.stats.rate(samples, peak, took)
+        return loss
+
+    def _pass(self, table: Table, micro: Any, loss_fn: LossFn, share: float, scaler: Any) -> torch.Tensor:
+        """Forward and backward, with large allocations in the pool."""
+        before = self.device.pool.enable(True)
+        try:
+            with self._hooks.outer(table):
+                loss = loss_fn(micro)
+            self._hooks.table = None
+            if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+                raise RuntimeRefusal(
+                    "elastic.backward loss_fn: want one number that depends on the model; the microbatch is undone"
+                )
+            scaled = loss if share == 1.0 else loss * share
+            (scaled if scaler is None else scaler.scale(scaled)).backward()
+            return scaled.detach()
+        finally:
+            self._hooks.table = None
+            self.device.pool.enable(before)
+
+    def _new_table(self) -> Table:
+        fixed = {storage_key(t) for t in (*self.model.parameters(), *self.model.buffers())}
+        self._table = Table(self.device, fixed, lambda: None, self._stuck, self._movers)
+        return self._table
+
+    def _undo(self, table: Table, snapshot: Snapshot) -> None:
+        self._finish(table)
+        self._gradients.undo()
+        snapshot.restore()
+
+    def _finish(self, table: Table) -> None:
+        self.stats.recomputed += table.recomputed
+        self.stats.recompute_s += table.recompute_s
+        self.stats.dropped += table.dropped
+        table.clear()
+        self._table = None
+
+    def _discarded(self, why: str, samples: int, took: float) -> None:
+        """After an undone microbatch: count it, learn from it, and wait if even one sample is too much."""
+        stats, tried = self.stats, self.orders.ceiling
+        stats.discards += 1
+        stats.samples_discarded += samples
+        stats.lost_s += took
+        if why == "memory" or tried >= self.memory.bytes(samples):
+            stats.mispredicted += 1
+            self.memory.caught()
+        self.orders.discarded(samples)
+        self._failures += 1
+        if samples > 1 or not self.memory.known:
+            return
+        fits = tried >= self.memory.bytes(1)
+        if (fits and self._failures > _TRIES) or not (fits or self.orders.epoch or self.agent):
+            raise RuntimeRefusal(
+                f"elastic.backward budget: one sample does not fit into {tried} bytes, "
+                f"want about {int(self.memory.bytes(1))}; the microbatch is undone"
+            )
+        while not fits and not self.orders.await_ceiling(tried, 1.0) and not self._closed:
+            pass
+
+    def _boundary(self) -> None:
+        self._pacer.gate()
+
+    @contextmanager
+    def _caches_off(self) -> Iterator[None]:
+        """A Hugging Face model in train mode would give its blocks a cache that a second run changes."""
+        config: Any = getattr(self.model, "config", None)
+        on = getattr(config, "use_cache", None) is True
+        if on:
+            config.use_cache = False
+        try:
+            yield
+        finally:
+            if on:
+                config.use_cache = True
+
+    # ---- the floor ----
+
+    def _measure(self, one: Any, loss_fn: LossFn) -> None:
+        """The dry step, then the agent may say hello with a known floor."""
+        was = self.orders.ceiling
+        counted, self.stats = self.stats, Stats()
+        state = self.optimizer
+        first = True
+
+        def one_pass() -> None:
+            nonlocal first
+            snapshot = Snapshot(self.device, [(m, n) for m in self.model.modules() for n in m._buffers])
+            table = self._new_table()
+            pool = self.device.pool
+            pool.reset_peak()
+            before = pool.in_use()
+            try:
+                with self._hooks, self._caches_off():
+                    if first:
+                        self._plain_pass(table, one, loss_fn)
+                    else:
+                        self._pass(table, one, loss_fn, 1.0, None)
+                        self.memory.observe(1, pool.peak() - before)
+                first = False
+            finally:
+                self._undo(table, snapshot)
+
+        grads = [p.grad for p in self._params]
+        self._gradients.begin_batch()
+        try:
+            self.floor = measure_floor(self.device, self.baseline, state, one_pass)
+        finally:
+            self._gradients.end_batch(False)
+            for param, grad in zip(self._params, grads, strict=True):
+                param.grad = grad
+            self.stats = counted
+        self.device.settle(self.baseline + self.floor.bytes)
+        self.orders.pool.set_cap(was)
+        self._on_measured()
+
+    def _plain_pass(self, table: Table, one: Any, loss_fn: LossFn) -> None:
+        """The first pass, outside the pool: what a model makes once stays out of what can be given back."""
+        with self._hooks.outer(table):
+            loss = loss_fn(one)
+        self._hooks.table = None
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def _count_steps(self) -> None:
+        def stepped(*_: Any) -> None:
+            self.stats.steps += 1
+
+        self._step_handle = self.optimizer.register_step_post_hook(stepped)
+
+    # ---- the Runtime that the agent drives ----
+
+    def hello(self) -> HelloState:
+        floor, pool = self.floor, self.device.pool
+        return HelloState(
+            device=self.device.label,
+            floor=floor.bytes if floor else 0,
+            floor_known=floor is not None,
+            ceiling=self.orders.ceiling,
+            held=pool.resident(),
+            baseline=self.baseline,
+            min_budget=self.min_budget,
+            suspended=0,
+            memory_model=self.memory.wire(),
+            progress=Progress(self.stats.samples, self.stats.steps, self.stats.loss),
+        )
+
+    @property
+    def min_budget(self) -> int:
+        """The configured one, else what one sample takes."""
+        return self._min_budget or int(self.memory.bytes(1))
+
+    def apply(self, order: Budget, reply: Callable[[Ack], None]) -> None:
+        self.orders.apply(order, reply)
+
+    def pace(self, pace: Pace) -> None:
+        self._pacer.set(pace)
+
+    def drain(self) -> None:
+        self.draining = True
+        if self._on_drain is not None:
+            self._on_drain()
+
+    def lease_ended(self) -> None:
+        self.orders.lower_to(min(self.orders.grant, self.min_budget))
+
+    def report(self) -> Report:
+        stats, orders = self.stats, self.orders
+        return Report(
+            bytes=self.bytes_by_category(),
+            samples=stats.samples,
+            step=stats.steps,
+            microbatch=stats.microbatch,
+            microbatch_ms=round(stats.microbatch_ms, 3),
+            batch_ms=round(stats.batch_ms, 3),
+            loss=stats.loss if stats.loss is not None and abs(stats.loss) < float("inf") else None,
+            rate_curve=stats.rate_curve(),
+            costs=cost_rows(orders.costs, stats.lost_s, stats.discards),
+            recomputed=stats.recomputed,
+            work_lost_sample_s=round(stats.work_lost_s, 6),
+            memory_model=self.memory.wire(),
+            model_error=round(self.memory.error, 1),
+        )
+
+    def bytes_by_category(self) -> dict[str, int]:
+        """Where the device's bytes are. Slots and inputs are those of the running microbatch."""
+        device, table = self.device, self._table
+        resident, in_use = device.pool.resident(), device.pool.in_use()
+        slots = table.slot_bytes() if table is not None else 0
+        inputs = table.input_bytes() if table is not None else 0
+        outside = table.outside if table is not None else 0
+        floor = self.floor.bytes if self.floor else 0
+        return {
+            "parameters": device.own_bytes(list(self.model.parameters())),
+            "gradients": device.own_bytes(self._gradients.tensors()),
+            "optimizer": device.own_bytes(state_tensors(self.optimizer)),
+            "slots": slots,
+            "inputs": inputs,
+            "outside": outside,
+            "invisible": max(0, in_use - slots - inputs - outside),
+            "cached": max(0, resident - in_use),
+            "resident": resident,
+            "floor": floor,
+            "residual": max(0, device.bytes() - self.baseline - floor - resident),
+        }
+
+
+def _shares(size: int, reduction: str, weights: torch.Tensor | None) -> Callable[[int, int], float]:
+    """The factor of a microbatch's loss within the batch's."""
+    if weights is not None:
+        if weights.dim() != 1 or weights.shape[0] != size:
+            raise RuntimeRefusal(
+                f"elastic.backward weights: got shape {tuple(weights.shape)}, want ({size},); nothing was trained"
+            )
+        exact = weights.detach().to("cpu", torch.float64)
+        whole = float(exact.sum())
+        if not whole > 0:
+            raise RuntimeRefusal(f"elastic.backward weights: sum is {whole}, want above 0; nothing was trained")
+        return lambda start, stop: float(exact[start:stop].sum()) / whole
+    if reduction == "sum":
+        return lambda start, stop: 1.0
+    return lambda start, stop: (stop - start) / size

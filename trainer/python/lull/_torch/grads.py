@@ -1,0 +1,114 @@
+"""Gradient buffers: allocated once, outside what can be given back; a microbatch commits or leaves no trace.
+
+Two buffers a parameter. `total` collects the batch, in float32 for low-precision parameters. `scratch` is
+what autograd adds one microbatch into: commit adds it to total, undo zeroes it. Parameters that no
+microbatch reached keep a gradient of None, as PyTorch leaves them: the optimizer skips those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+_LOW = (torch.float16, torch.bfloat16)
+
+
+@dataclass
+class _Buffer:
+    param: torch.nn.Parameter
+    total: torch.Tensor
+    scratch: torch.Tensor
+    final: torch.Tensor
+    """What the optimizer sees: total, or its low-precision copy (then scratch serves)."""
+    reached: bool = False
+    """A gradient arrived in this batch, or was there when it began."""
+    began: bool = False
+    """A gradient was there when the batch began."""
+    touched: bool = False
+    """A gradient arrived in this microbatch."""
+
+
+class Gradients:
+    """The buffers of one model."""
+
+    def __init__(self, params: list[torch.nn.Parameter]) -> None:
+        self._buffers = [self._make(p) for p in params]
+        self._handles: list[RemovableHandle] = [
+            b.param.register_post_accumulate_grad_hook(self._mark(b))  # type: ignore[no-untyped-call]
+            for b in self._buffers
+        ]
+        self._active = False
+
+    @staticmethod
+    def _make(param: torch.nn.Parameter) -> _Buffer:
+        scratch = torch.zeros_like(param, memory_format=torch.preserve_format, requires_grad=False)
+        low = param.dtype in _LOW
+        total = torch.zeros_like(scratch, dtype=torch.float32 if low else param.dtype)
+        return _Buffer(param, total, scratch, scratch if low else total)
+
+    def _mark(self, buffer: _Buffer) -> Callable[[torch.Tensor], None]:
+        def mark(param: torch.Tensor) -> None:
+            if self._active:
+                buffer.touched = True
+
+        return mark
+
+    @torch.no_grad()
+    def begin_batch(self) -> None:
+        """Takes over what .grad holds: None starts from zero, anything else is added to."""
+        self._active = True
+        for b in self._buffers:
+            grad = b.param.grad
+            b.reached = b.began = grad is not None
+            if grad is None:
+                b.total.zero_()
+            elif grad is not b.total:
+                b.total.copy_(grad)
+            b.scratch.zero_()
+            b.touched = False
+            b.param.grad = b.scratch
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Adds the microbatch's gradients to the batch's."""
+        for b in self._buffers:
+            if b.touched:
+                got = b.param.grad
+                b.total.add_(b.scratch if got is None else got)
+                b.reached = True
+        self.undo()
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Forgets the microbatch's gradients."""
+        for b in self._buffers:
+            if b.touched:
+                b.scratch.zero_()
+                b.touched = False
+            b.param.grad = b.scratch
+
+    def touched(self) -> bool:
+        """Whether this microbatch has added to any gradient yet."""
+        return any(b.touched for b in self._buffers)
+
+    @torch.no_grad()
+    def end_batch(self, whole: bool) -> None:
+        """Gives the optimizer its gradients; those of a batch that failed are forgotten where they began empty."""
+        self._active = False
+        for b in self._buffers:
+            if not whole and not b.began:
+                b.reached = False
+            if b.reached and b.final is not b.total:
+                b.final.copy_(b.total)
+            b.param.grad = b.final if b.reached else None
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Every buffer, for accounting."""
+        return [t for b in self._buffers for t in (b.total, b.scratch)]
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()

@@ -1,0 +1,120 @@
+"""Module hooks that open and close runs. They are on the model only while elastic.backward runs.
+
+So a model can be copied, pickled and evaluated at any other time as if Lull were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.hooks import RemovableHandle
+
+from lull._torch.segments import Segment
+from lull._torch.slots import Run, Table
+
+
+def _top_pack_hook() -> object:
+    """The innermost saved-tensor pack hook, to see whether the user's own scope is in between."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return top[0] if top is not None else None
+
+
+class SegmentHooks:
+    """Installed with `with`; `table` is the microbatch that is in its forward pass, or None."""
+
+    def __init__(self, segments: list[Segment], boundary: Callable[[], None]) -> None:
+        self._segments = segments
+        self._boundary = boundary
+        self._handles: list[RemovableHandle] = []
+        self._open: Run | None = None
+        self._pack: object = None
+        self.table: Table | None = None
+
+    def __enter__(self) -> SegmentHooks:
+        for segment in self._segments:
+            enter, leave = self._enter(segment), self._leave(segment)
+            module = segment.module
+            self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(leave, prepend=True, with_kwargs=True, always_call=True))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._open = None
+        self.table = None
+
+    def outer(self, table: Table) -> saved_tensors_hooks:
+        """The scope around the whole forward pass of one microbatch."""
+        self.table = table
+        self._open = None
+        self._pack = table.pack_outside
+        return saved_tensors_hooks(self._pack, table.unpack)
+
+    def _mine(self) -> bool:
+        """Whether a segment that is called now is ours: in our forward pass, in no other scope."""
+        return (
+            self.table is not None and self._open is None and torch.is_grad_enabled() and _top_pack_hook() is self._pack
+        )
+
+    def _enter(self, segment: Segment) -> Callable[..., None]:
+        def enter(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if self._mine():
+                self._boundary()
+                self._begin(segment, args, kwargs)
+
+        return enter
+
+    def _begin(self, segment: Segment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        table = self.table
+        assert table is not None
+        run = Run(table, segment, args, kwargs)
+        run.need = -table.device.pool.in_use()
+        run.hooks = saved_tensors_hooks(run.pack, table.unpack)
+        run.versions = _buffer_versions(segment.module)
+        table.runs.append(run)
+        self._open = run
+        run.hooks.__enter__()
+
+    def _leave(self, segment: Segment) -> Callable[..., None]:
+        def leave(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            run = self._open
+            if run is None or run.segment is not segment or run.hooks is None:
+                return
+            self._open = None
+            run.hooks.__exit__(None, None, None)
+            run.hooks = None
+            self._close(run, args, kwargs)
+
+        return leave
+
+    def _close(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What the call did besides its output: to its own input, to its buffers."""
+        table = run.table
+        run.open = False
+        run.need = max(0, run.need + table.device.pool.in_use(), run.saved) + table.largest
+        inputs = run.inputs
+        if inputs is not None and (inputs.changed() or inputs.grew(args, kwargs)):
+            run.stuck = "it edits its own input"
+        if run.stuck:
+            table.stuck[run.name] = run.stuck
+        for owner, name, version in run.versions:
+            buffer = owner._buffers[name]
+            if buffer is not None and buffer._version != version:
+                table.movers.add(id(owner))
+        if run.left == 0:
+            run.let_go()
+
+
+def _buffer_versions(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str, int]]:
+    return [
+        (owner, name, buffer._version)
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]

@@ -1,0 +1,329 @@
+"""Meets orders: lowers the ceiling, then frees, without waiting for the running operator.
+
+The ladder for `slots`: cached memory goes back; slots are emptied, earliest block first; the training
+thread is held back at its next allocation or saved tensor; the microbatch is discarded. The other
+releases are what Lull is compared with: they wait for the microbatch, for the batch, or raise at the next
+saved tensor.
+
+Threads: apply runs on the agent's thread, _tend on the steward's, the rest on the training thread. One
+lock guards what is owed; nothing that can block is done under it except giving memory back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from lull._protocol import Ack, Budget, Span
+from lull._torch.device import Pool
+from lull._torch.slots import Run, Table
+
+_GRACE_POINTS = 4
+"""Safe points that a microbatch may pass while an order is owed and nothing is left to empty."""
+
+_LEAST_PATIENCE, _MOST_PATIENCE = 0.05, 2.0
+"""Seconds that a suspended microbatch waits for memory: as long as it has run, within these."""
+
+
+class Discard(BaseException):
+    """Ends a microbatch from inside. Not an Exception, so that a model's own handlers let it pass."""
+
+
+@dataclass
+class _Owed:
+    """An order without its ack."""
+
+    order: Budget
+    reply: Callable[[Ack], None]
+    started: float
+    before: int
+    freeing: float = 0.0
+    emptied: bool = False
+    held_back: bool = False
+    points: int = 0
+
+
+class Orders:
+    """The ceiling, and the promise that resident stays under it."""
+
+    def __init__(self, pool: Pool, release: str, ceiling: int, clock: Callable[[], float]) -> None:
+        self.pool = pool
+        self.release = release
+        self.clock = clock
+        self.ceiling = ceiling
+        self.grant = ceiling
+        """The last budget; the ceiling follows it at once, or later under the other releases."""
+        self.epoch = 0
+        self.hows: dict[str, int] = {}
+        self.costs: dict[str, list[float]] = {}
+        self.rebounds = 0
+        self.suspended_s = 0.0
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)
+        self._owed: _Owed | None = None
+        self._table: Table | None = None
+        self._samples = 0
+        self._busy_batch = False
+        self._micro_started = 0.0
+        self._stuck_since: float | None = None
+        self._flag = False
+        self._discard = False
+        self._closed = False
+        pool.set_cap(ceiling)
+        pool.policy(5_000_000 if release == "slots" else 0, False)
+        self._steward = threading.Thread(target=self._tend_loop, name="lull-steward", daemon=True)
+        self._steward.start()
+
+    # ---- the agent's thread ----
+
+    def apply(self, order: Budget, reply: Callable[[Ack], None]) -> None:
+        """Runtime.apply: the ceiling first, then the memory; replies now if it can."""
+        started = self.clock()
+        with self._lock:
+            self._supersede()
+            self.epoch = max(self.epoch, order.epoch)
+            self.grant = order.bytes
+            owed = _Owed(order, reply, started, self.pool.resident())
+            if self.release == "slots" or order.bytes >= self.ceiling or not self._working():
+                self._set_ceiling(order.bytes)
+                if self._meet(owed):
+                    return
+            self._owed = owed
+            self._flag = True
+            if self.release == "next-saved":
+                self._discard = True
+        self.pool.wake()
+
+    def _working(self) -> bool:
+        return self._busy_batch if self.release == "batch" else self._table is not None
+
+    def _supersede(self) -> None:
+        if self._owed is not None:
+            self._answer(self._owed, "superseded")
+
+    def _set_ceiling(self, bytes: int) -> None:
+        self.ceiling = bytes
+        self.pool.set_cap(bytes)
+        self._room.notify_all()
+
+    def _meet(self, owed: _Owed) -> bool:
+        """Frees what it takes; answers and returns True once resident is within the order."""
+        start = self.clock()
+        pool, target = self.pool, owed.order.bytes
+        pool.trim(target)
+        if pool.resident() > target and self._table is not None and self.release == "slots":
+            self._empty_down_to(target, owed)
+        owed.freeing += self.clock() - start
+        held = pool.resident()
+        if held > target:
+            return False
+        how = "drop" if owed.emptied else "cached" if held < owed.before else "nothing"
+        self._answer(owed, "suspend" if owed.held_back else how)
+        return True
+
+    def _empty_down_to(self, target: int, owed: _Owed | None) -> None:
+        """Empties runs until resident can be trimmed to target, or nothing is left to empty."""
+        table, pool = self._table, self.pool
+        goal = target
+        while table is not None and pool.resident() > target:
+            dropped = table.dropped
+            self._empty_to(table, goal)
+            pool.trim(target)
+            if table.dropped == dropped:
+                return
+            if owed is not None:
+                owed.emptied = True
+            goal = max(0, pool.in_use() - max(pool.resident() - target, 1))
+
+    def _empty_to(self, table: Table, goal: int) -> None:
+        measure = self.pool.in_use if self.pool.capped else self.pool.resident
+        table.empty_earliest(lambda: measure() <= goal)
+
+    def _answer(self, owed: _Owed, how: str, discarded: int = 0) -> None:
+        now = self.clock()
+        total, freeing = now - owed.started, owed.freeing
+        # Resident may still rise up to the ceiling: what is promised is the order, not the moment.
+        held = max(self.pool.resident(), owed.order.bytes if how != "superseded" else 0)
+        self.hows[how] = self.hows.get(how, 0) + 1
+        if how not in ("superseded", "nothing"):
+            self.costs.setdefault(how, []).append(total)
+            del self.costs[how][:-256]
+        spans = (Span("free", 0, round(freeing * 1e6)),) if freeing else ()
+        waited = round(max(0.0, total - freeing) * 1e6)
+        if owed is self._owed:
+            self._owed = None
+            self._flag = self._discard
+        owed.reply(Ack(owed.order.epoch, held, waited, round(freeing * 1e6), how, discarded, spans))
+
+    # ---- the steward's thread: ends when close sets _closed ----
+
+    def _tend_loop(self) -> None:
+        while not self._closed:
+            watching = self._owed is not None or self._stuck_since is not None
+            short = self.pool.wait_short(1_000 if watching else 500_000)
+            with self._lock:
+                self._tend(short)
+
+    def _tend(self, short: int) -> None:
+        table = self._table
+        if self.release != "slots" or table is None or self._closed:
+            return
+        if short > 1:
+            self._empty_to(table, self.pool.in_use() - short)
+        if self._owed is not None:
+            self._meet(self._owed)
+        self._watch_the_stuck(table)
+
+    def _watch_the_stuck(self, table: Table) -> None:
+        """A training thread that waits inside an allocation, with nothing left to empty, gets nowhere."""
+        if not self.pool.waiters() or table.droppable():
+            self._stuck_since = None
+            return
+        now = self.clock()
+        if self._stuck_since is None:
+            self._stuck_since = now
+        if self._owed is not None or now - self._stuck_since > self._patience(now):
+            self.suspended_s += now - self._stuck_since
+            self._want_discard()
+
+    def _patience(self, now: float) -> float:
+        return min(max(now - self._micro_started, _LEAST_PATIENCE), _MOST_PATIENCE)
+
+    def _want_discard(self) -> None:
+        self._discard = self._flag = True
+        self._stuck_since = None
+        self.pool.fail(True)
+
+    # ---- the training thread ----
+
+    def begin_batch(self) -> None:
+        self._busy_batch = True
+
+    def begin(self, table: Table, samples: int) -> None:
+        """A microbatch starts; from now on its table may be emptied."""
+        table.safe_point = self.safe_point
+        table.may_store = self.may_store
+        table.await_room = self.await_room
+        with self._lock:
+            self._table, self._samples = table, samples
+            self._micro_started = self.clock()
+            self._discard = False
+            self._flag = self._owed is not None
+
+    def end(self) -> None:
+        """The microbatch is over and its memory is free: what is owed for it can be met."""
+        with self._lock:
+            self._table = None
+            self._stuck_since = None
+            self._settle("finish", 0, batch_over=False)
+
+    def discarded(self, samples: int) -> None:
+        """The microbatch was undone and its memory is free."""
+        with self._lock:
+            self._table = None
+            self._stuck_since = None
+            self._discard = False
+            self.pool.fail(False)
+            self._settle("discard", samples, batch_over=False)
+
+    def end_batch(self) -> None:
+        with self._lock:
+            self._busy_batch = False
+            self._settle("finish", 0, batch_over=True)
+
+    def _settle(self, how: str, samples: int, *, batch_over: bool) -> None:
+        owed = self._owed
+        if owed is None or (self.release == "batch" and not batch_over):
+            return
+        start = self.clock()
+        self._set_ceiling(owed.order.bytes)
+        self.pool.trim(owed.order.bytes)
+        owed.freeing += self.clock() - start
+        self._answer(owed, how, samples)
+
+    def safe_point(self) -> None:
+        """Called for each saved tensor, packed or unpacked. Raises Discard when it must end."""
+        if self._flag:
+            self._at_point()
+
+    def _at_point(self) -> None:
+        if self._discard:
+            raise Discard
+        if self.release != "slots":
+            return
+        with self._lock:
+            owed = self._owed
+            if owed is None:
+                self._flag = self._discard
+                return
+            owed.held_back = True
+            if self._meet(owed):
+                return
+            owed.points += 1
+            if owed.points >= _GRACE_POINTS:
+                self._want_discard()
+        if self._discard:
+            raise Discard
+
+    def may_store(self, tensor: torch.Tensor) -> bool:
+        """Whether pack may keep a tensor under the ceiling; empties earlier blocks to make it so."""
+        table = self._table
+        if table is None or self.release != "slots":
+            return True
+        table.largest = max(table.largest, tensor.nbytes)
+        limit = self.ceiling - 2 * table.largest
+        if self.pool.in_use() <= limit:
+            return True
+        with self._lock:
+            return table.empty_earliest(lambda: self.pool.in_use() <= limit)
+
+    def await_room(self, run: Run) -> None:
+        """Before a block runs again: waits, suspended, until the ceiling lets it."""
+        table = self._table
+        if table is None or self.release != "slots" or self._fits(run):
+            return
+        began = self.clock()
+        with self._room:
+            while not table.empty_earliest(lambda: self._fits(run)):
+                if self._owed is not None:
+                    self._owed.held_back = True
+                    self._meet(self._owed)
+                now = self.clock()
+                if self._discard or now - began > self._patience(began):
+                    self._discard = True
+                    break
+                self._room.wait(0.01)
+        self.suspended_s += self.clock() - began
+        if self._discard:
+            raise Discard
+
+    def _fits(self, run: Run) -> bool:
+        return self.pool.in_use() + run.need <= self.ceiling
+
+    def await_ceiling(self, above: int, timeout: float) -> bool:
+        """Waits until the ceiling is above what was too little; False when the time is over."""
+        with self._room:
+            return self._room.wait_for(lambda: self.ceiling > above or self._closed, timeout)
+
+    def lower_to(self, bytes: int) -> None:
+        """Lowers the ceiling without an order (the sidecar is gone)."""
+        with self._lock:
+            if bytes < self.ceiling:
+                self.apply(Budget(epoch=self.epoch, bytes=bytes, reason="lease ended"), lambda ack: None)
+
+    @property
+    def discarding(self) -> bool:
+        """Whether this microbatch is to end."""
+        return self._discard
+
+    def close(self) -> None:
+        """Ends the steward and waits for it; whatever is owed is answered as it stands."""
+        self._closed = True
+        self.pool.wake()
+        self._steward.join(timeout=5)
+        with self._lock:
+            self.pool.fail(False)
+            self._settle("finish", 0, batch_over=True)

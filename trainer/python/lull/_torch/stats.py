@@ -1,0 +1,77 @@
+"""What the runtime counts about itself, and the report it sends."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from lull._protocol import Cost
+
+_KEEP = 32
+
+
+def _mean(values: deque[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+@dataclass
+class Stats:
+    """Counts since attach; times in seconds."""
+
+    samples: int = 0
+    steps: int = 0
+    batches: int = 0
+    microbatch: int = 0
+    discards: int = 0
+    samples_discarded: int = 0
+    recomputed: int = 0
+    dropped: int = 0
+    lost_s: float = 0.0
+    """Seconds of work thrown away by discards."""
+    recompute_s: float = 0.0
+    """Seconds of work done twice, since slots had been emptied."""
+    mispredicted: int = 0
+    loss: float | None = None
+    microbatch_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEEP))
+    batch_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEEP))
+    rates: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Microbatch size -> (peak bytes, samples per second), of undisturbed microbatches."""
+
+    def ran(self, samples: int, took: float) -> None:
+        self.samples += samples
+        self.microbatch = samples
+        self.microbatch_s.append(took)
+
+    def rate(self, samples: int, peak: int, took: float) -> None:
+        speed = samples / max(took, 1e-9)
+        _, old = self.rates.get(samples, (peak, speed))
+        self.rates[samples] = (peak, 0.8 * old + 0.2 * speed)
+        if len(self.rates) > 64:
+            self.rates.pop(next(iter(self.rates)))
+
+    def rate_curve(self) -> tuple[tuple[int, float], ...]:
+        return tuple(sorted((peak, round(speed, 3)) for peak, speed in self.rates.values()))
+
+    @property
+    def microbatch_ms(self) -> float:
+        return _mean(self.microbatch_s) * 1e3
+
+    @property
+    def batch_ms(self) -> float:
+        return _mean(self.batch_s) * 1e3
+
+    @property
+    def work_lost_s(self) -> float:
+        """Seconds of one sample's work, lost or done twice."""
+        return self.lost_s + self.recompute_s
+
+
+def cost_rows(costs: dict[str, list[float]], lost_s: float, discards: int) -> tuple[Cost, ...]:
+    """Measured: the mean seconds of each way of freeing, and the work a discard lost."""
+    return tuple(
+        Cost(
+            how, round(sum(took) / len(took) * 1e6, 1), 0.0, lost_s / discards if how == "discard" and discards else 0.0
+        )
+        for how, took in sorted(costs.items())
+        if took
+    )
