@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lull-project/lull/size"
 )
 
@@ -262,6 +264,9 @@ func TestStoppedTrainerMissesItsHeartbeatsAndComesBack(t *testing.T) {
 	e := startEcho(t, srv, "--ceiling", "64MiB")
 	s := r.next(t, "hello").s
 	e.signal(syscall.SIGSTOP)
+	if err := unix.Waitid(unix.P_PID, e.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
 	_ = s.Send(Budget{Epoch: 7<<32 | 1, Bytes: 96 * size.MiB}) // a grant that lies in its buffer
 	if g := r.next(t, "gone"); g.why != GoneSilent {
 		t.Errorf("gone %s, want %s", g.why, GoneSilent)

@@ -31,6 +31,7 @@ from lull._contract import HelloState, Runtime
 from lull._errors import ChannelError, LineError, LineTooLong, LullError, ProtocolError
 from lull._floor import FloorQuestion
 from lull._lease import Lease, backoff
+from lull._link import Link
 from lull._protocol import (
     MAX_LINE,
     VERSION,
@@ -49,7 +50,6 @@ from lull._protocol import (
     Welcome,
     Yield,
     decode,
-    encode,
 )
 from lull._transport import Transport, connect
 
@@ -87,8 +87,8 @@ class Agent:
         self._rng = rng
         self._open_transport = open_transport
 
-        self._send_lock = threading.Lock()
-        self._conn: Transport | None = None  # written by the agent's thread, under _send_lock
+        self._link = Link()
+        self._send = self._link.send
         self._welcomed = False
         self._heartbeat_s = 1.0
         self._lease = Lease()
@@ -126,11 +126,9 @@ class Agent:
 
     def close(self, reason: str = "done") -> None:
         """Says bye, ends the thread and waits for it. Harmless when repeated."""
+        self._send(Bye(reason))  # first: the thread drops the connection once it sees _closing
         self._closing.set()
-        self._send(Bye(reason))
-        with self._send_lock:
-            if self._conn is not None:
-                self._conn.abort()
+        self._link.abort()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -181,8 +179,7 @@ class Agent:
         except ChannelError as error:
             self._trouble(str(error))
             return False
-        with self._send_lock:
-            self._conn = conn
+        self._link.open(conn)
         self._hello()
         started = self._clock()
         rest = b""
@@ -217,7 +214,7 @@ class Agent:
                 rank=c.rank,
                 world=c.world,
                 pid=os.getpid(),
-                device=state.device,
+                device=c.device or state.device,
                 ceiling=state.ceiling,
                 held=state.held,
                 last_epoch=self._last_epoch,
@@ -234,11 +231,8 @@ class Agent:
 
     def _drop(self) -> None:
         """Forgets the connection; who waits for a floor is told no."""
-        with self._send_lock:
-            conn, self._conn = self._conn, None
-            self._welcomed = False
-        if conn is not None:
-            conn.close()
+        self._welcomed = False
+        self._link.drop()
         self._floor.answer(False)
 
     def _pause(self, failures: int) -> None:
@@ -349,12 +343,6 @@ class Agent:
 
     # Sending, from any thread. ----------------------------------------------------------------
 
-    def _send(self, message: Message) -> bool:
-        """False when there is no connection or it takes no more; never waits for the sidecar."""
-        line = encode(message)
-        with self._send_lock:
-            return self._conn is not None and self._conn.send(line)
-
     def _report(self) -> None:
         self._report_at = self._clock() + self._config.report_s
         report = self._runtime.report()
@@ -374,17 +362,14 @@ class Agent:
 
 def _forked(ref: weakref.ReferenceType[Agent]) -> None:
     """In a forked child: closes its copy of the socket, which would keep the connection open
-    after the trainer's death. Locks may be held by threads that the child does not have."""
+    after the trainer's death. The child has no agent thread, and its locks may be held."""
     agent = ref()
     if agent is None:
         return
-    agent._send_lock = threading.Lock()
     agent._floor = FloorQuestion()
     agent._lease = Lease()
     agent._closing = threading.Event()
     agent._closing.set()
     agent._thread = None
-    conn, agent._conn = agent._conn, None
     agent._welcomed = False
-    if conn is not None:
-        conn.close()
+    agent._link.forked()

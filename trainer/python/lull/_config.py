@@ -42,6 +42,10 @@ class Config:
     world: int = 1
     """The number of ranks (LULL_WORLD, else WORLD_SIZE)."""
 
+    device: str = ""
+    """The device's name in the sidecar's lull.yaml (LULL_DEVICE); "" says what the runtime calls it,
+    cpu or cuda:0."""
+
     budget: int | None = None
     """Activation bytes while no sidecar has been seen (LULL_BUDGET, "640MiB"); None: no limit."""
 
@@ -95,6 +99,7 @@ class Config:
         job: str | None = None,
         rank: int | None = None,
         world: int | None = None,
+        device: str | None = None,
         budget: int | str | None = None,
         min_budget: int | str | None = None,
         release: str | None = None,
@@ -108,6 +113,7 @@ class Config:
             job=_text(env, job, "LULL_JOB", env.get("TORCHELASTIC_RUN_ID") or f"pid-{pid}"),
             rank=_number(env, rank, "LULL_RANK", "RANK", 0),
             world=ranks,
+            device=_text(env, device, "LULL_DEVICE", ""),
             budget=_size(env, budget, "LULL_BUDGET"),
             min_budget=_size(env, min_budget, "LULL_MIN_BUDGET") or 0,
             release=_text(env, release, "LULL_RELEASE", cls.release),

@@ -71,7 +71,7 @@ class EchoRuntime:
         self.say("hello", pid=os.getpid(), ceiling=self.ceiling, held=self.held)
         a = self.args
         return HelloState(
-            device=a.device,
+            device="cpu",
             floor=a.floor,
             floor_known=not a.floor_unknown,
             ceiling=self.ceiling,
@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--job", help="the job's name")
     p.add_argument("--rank", type=int)
     p.add_argument("--world", type=int)
-    p.add_argument("--device", default="cpu")
+    p.add_argument("--device", help="the device's name in lull.yaml (LULL_DEVICE); default cpu")
     p.add_argument("--floor", type=size, default=0)
     p.add_argument("--floor-unknown", action="store_true", help="say that the floor is not measured yet")
     p.add_argument("--ceiling", type=size, default=0, help="the ceiling at the start")
@@ -155,15 +155,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _leak(agent: Agent) -> subprocess.Popen[bytes]:
     """What a careless library does: a child that inherits the connection."""
-    conn = agent._conn
-    assert conn is not None
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[conn.fileno()])
+    fd = agent._link.fileno()
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[fd])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     runtime = EchoRuntime(args)
-    config = Config.from_env(socket=args.socket, job=args.job, rank=args.rank, world=args.world)
+    config = Config.from_env(socket=args.socket, job=args.job, rank=args.rank, world=args.world, device=args.device)
     agent = Agent(config, runtime)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     agent.start()

@@ -53,6 +53,12 @@ def test_hello_says_who_and_what_is_held(start: Start, sidecar: Sidecar) -> None
     assert hello == Hello(1, "gpt", 1, 2, os.getpid(), "cpu", 1000, 5, 0, floor=7, floor_known=True, min_budget=10)
 
 
+def test_hello_names_the_device_as_the_config_does(start: Start, sidecar: Sidecar) -> None:
+    start(Config(job="gpt", device="host0"))
+    _, hello = sidecar.welcome()
+    assert hello.device == "host0"
+
+
 def test_order_is_applied_and_acked(start: Start, sidecar: Sidecar, runtime: RecordingRuntime) -> None:
     start()
     line, _ = sidecar.welcome()

@@ -30,13 +30,14 @@ def test_environment_is_read() -> None:
         "LULL_JOB": "gpt",
         "LULL_RANK": "1",
         "LULL_WORLD": "2",
+        "LULL_DEVICE": "host0",
         "LULL_BUDGET": "64MiB",
         "LULL_MIN_BUDGET": "1.5MiB",
         "LULL_RELEASE": "batch",
         "LULL_TOKEN": "secret",
         "LULL_TLS_CA": "/ca",
     }
-    want = Config("/tmp/s", "gpt", 1, 2, 64 << 20, 3 << 19, "batch", "secret", "/ca")
+    want = Config("/tmp/s", "gpt", 1, 2, "host0", 64 << 20, 3 << 19, "batch", "secret", "/ca")
     assert Config.from_env(env) == want
 
 
