@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const prompt = "Name the capital of France and say one thing about it."
+
+// TestTheOpenAIClientGetsItsAnswers asks through Lull, with training beside it,
+// and directly.
+func TestTheOpenAIClientGetsItsAnswers(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		direct := s.up(t)
+		l := serve(t, s)
+		l.train(t)
+		for _, endpoint := range []string{"chat", "completions"} {
+			for _, how := range []string{"whole", "stream"} {
+				want := ask(t, direct, s.model, endpoint, how, 24, prompt)
+				got := ask(t, l.url, s.model, endpoint, how, 24, prompt)
+				if got.Text != want.Text || got.Tokens != 24 || want.Tokens != 24 || got.Finish != "length" || len(got.At) != len(want.At) {
+					t.Errorf("%s %s: got %+v, want %+v", endpoint, how, got, want)
+				}
+				if how == "stream" && len(got.At) < 20 {
+					t.Errorf("%s: got %d events for 24 tokens, want about one a token", endpoint, len(got.At))
+				}
+			}
+		}
+		before := trained(l.state(t))
+		l.waitFor(t, "training goes on", time.Minute, func(st state) bool { return trained(st) > before })
+	})
+}
+
+// differing is what two answers to one request differ in: ids, times, and what
+// llama.cpp tells of its own speed.
+var differing = regexp.MustCompile(`"id":"[^"]*"|"created":[0-9]+|"[a-z_]+_(?:ms|per_second)":[0-9.e+-]+`)
+
+func same(body []byte) string { return differing.ReplaceAllString(string(body), "~") }
+
+type raw struct {
+	status int
+	kind   string
+	body   []byte
+}
+
+func post(t *testing.T, url, body string) raw {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true // a connection that the server just closed must not fail the test
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw{resp.StatusCode, resp.Header.Get("Content-Type"), b}
+}
+
+func TestBytesEqualThoseOfADirectCall(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		direct := s.up(t)
+		l := serve(t, s)
+		options := `"model":"` + s.model + `","max_tokens":16,"temperature":0,"seed":1,"ignore_eos":true`
+		for name, c := range map[string]struct{ path, body string }{
+			"chat":               {"/v1/chat/completions", `{` + options + `,"messages":[{"role":"user","content":"hello"}]}`},
+			"chat stream":        {"/v1/chat/completions", `{` + options + `,"messages":[{"role":"user","content":"hello"}],"stream":true,"stream_options":{"include_usage":true}}`},
+			"completions":        {"/v1/completions", `{` + options + `,"prompt":"hello"}`},
+			"completions stream": {"/v1/completions", `{` + options + `,"prompt":"hello","stream":true}`},
+			"no JSON":            {"/v1/chat/completions", `{"messages":`},
+			"wrong type":         {"/v1/chat/completions", `{"messages":7}`},
+			"unknown path":       {"/v1/nothing", `{}`},
+		} {
+			t.Run(name, func(t *testing.T) {
+				post(t, direct+c.path, c.body) // what it caches is cached from here on
+				want, got := post(t, direct+c.path, c.body), post(t, l.url+c.path, c.body)
+				if got.status != want.status || got.kind != want.kind || same(got.body) != same(want.body) {
+					t.Errorf("got %d %s\n%s\nwant %d %s\n%s", got.status, got.kind, got.body, want.status, want.kind, want.body)
+				}
+				if want.status == http.StatusOK && !bytes.Contains(want.body, []byte(strconv.Quote("length"))) {
+					t.Errorf("got %s, want an answer that ends by its length", want.body)
+				}
+			})
+		}
+	})
+}
+
+func TestAStaticPoolIsReportedAsStatic(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		l := serve(t, s)
+		st := l.waitFor(t, "the engine is known", 30*time.Second, func(st state) bool {
+			return len(st.Engines) == 1 && st.Engines[0].Sample != nil
+		})
+		e := st.Engines[0]
+		if e.Kind != s.kind || !e.Static || e.Problem != "" || !strings.Contains(e.Note, "nothing to lend") {
+			t.Errorf("got %+v, want a static %s that says it has nothing to lend", e, s.kind)
+		}
+		if e.Sample.Pool == 0 || e.Sample.Held != e.Sample.Pool || e.Sample.Bound != e.Sample.Pool {
+			t.Errorf("got %+v, want bound = held = the pool", e.Sample)
+		}
+	})
+}

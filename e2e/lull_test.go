@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// sidecar is a running `lull serve`.
+type sidecar struct {
+	p             *process
+	url, adminURL string
+	socket        string
+}
+
+const sidecarConfig = `listen: "127.0.0.1:0"
+state_dir: %[1]s
+admin: {listen: "127.0.0.1:0"}
+devices: [{id: cpu, kind: host, capacity: 6GiB, headroom: 64MiB}]
+engines: [{name: main, kind: auto, url: "%[2]s", devices: [cpu], bytes_per_token: %[3]dB}]
+trainers: {socket: %[1]s/lull.sock}
+`
+
+// serve starts `lull serve` in front of a server and waits for its ready line.
+func serve(t *testing.T, s *server) *sidecar {
+	t.Helper()
+	upstream := s.up(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lull.yaml")
+	if err := os.WriteFile(path, fmt.Appendf(nil, sidecarConfig, dir, upstream, s.bytesPerToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, in := io.Pipe()
+	t.Cleanup(func() { _ = in.Close() }) // after the sidecar has ended
+	p, err := start("lull", nil, in, shared.lull, "serve", "--config", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.stop)
+	ready := make(chan string, 1)
+	go func() { // ends when in is closed
+		line, _ := bufio.NewReader(out).ReadString('\n')
+		ready <- line
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	var line struct{ Listening, Admin, Socket string }
+	select {
+	case text := <-ready:
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("ready line: got %q: %v", text, err)
+		}
+	case <-p.ended:
+		t.Fatalf("lull serve ended\n%s", p.tail())
+	case <-time.After(20 * time.Second):
+		t.Fatalf("lull serve: no ready line within 20s\n%s", p.tail())
+	}
+	return &sidecar{p: p, url: "http://" + line.Listening, adminURL: "http://" + line.Admin, socket: line.Socket}
+}
+
+// state is the part of /api/v1/state that is read.
+type state struct {
+	Lending bool `json:"lending"`
+	Engines []struct {
+		Name, Kind, Note, Problem string
+		Static                    bool
+		Sample                    *struct{ Pool, Held, Bound int64 }
+	} `json:"engines"`
+	Trainers []struct {
+		ID        string         `json:"id"`
+		Connected bool           `json:"connected"`
+		Floor     int64          `json:"floor_bytes"`
+		Report    map[string]any `json:"report"`
+	} `json:"trainers"`
+	Live int `json:"requests_live"`
+}
+
+func (s *sidecar) state(t *testing.T) (st state) {
+	t.Helper()
+	text := get(s.adminURL + "/api/v1/state")
+	if err := json.Unmarshal([]byte(text), &st); err != nil {
+		t.Fatalf("/api/v1/state: got %q: %v", text, err)
+	}
+	return st
+}
+
+// waitFor polls the sidecar's state until it is as wanted.
+func (s *sidecar) waitFor(t *testing.T, what string, limit time.Duration, ok func(state) bool) state {
+	t.Helper()
+	if err := until(s.p, limit, 100*time.Millisecond, func() bool { return ok(s.state(t)) }); err != nil {
+		t.Fatalf("%s: %v; state is %s\n%s", what, err, get(s.adminURL+"/api/v1/state"), s.p.tail())
+	}
+	return s.state(t)
+}
+
+// train starts a real training job under the sidecar and waits until it has
+// reported samples.
+func (s *sidecar) train(t *testing.T) {
+	t.Helper()
+	py := python(t, "LULL_TEST_PYTHON", "base")
+	env := []string{"PYTHONPATH=trainer/python", "LULL_SOCKET=" + s.socket, "LULL_JOB=e2e"}
+	p, err := start("trainer", env, nil, py, "-m", "lull.run", "demo/train.py", "--batch", "8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.stop)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("trainer:\n%s", p.tail())
+		}
+	})
+	s.waitFor(t, "a trainer that reports samples", 2*time.Minute, func(st state) bool { return trained(st) > 0 })
+}
+
+// trained is the samples that the trainer has reported.
+func trained(st state) float64 {
+	if len(st.Trainers) != 1 || !st.Trainers[0].Connected {
+		return 0
+	}
+	for _, key := range []string{"samples", "Samples"} {
+		if n, ok := st.Trainers[0].Report[key].(float64); ok {
+			return n
+		}
+	}
+	return 0
+}
