@@ -161,7 +161,7 @@ func TestProtocolExamplesAreValid(t *testing.T) {
 
 func TestDecodeRefusesBytesThatAreNoUTF8(t *testing.T) {
 	_, err := Decode([]byte("{\"type\":\"bye\",\"reason\":\"\xff\"}"))
-	want := "trainer: decode line json: not valid, want one JSON object in UTF-8; an error line answers it"
+	want := "trainer: refuse line json: not valid, want one JSON object in UTF-8; an error line answers it"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -54,9 +54,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // fields of the error line that answers it.
 type LineError struct{ What, Where, Rule string }
 
-// Error prints "trainer: decode budget bytes: rule; an error line answers it".
+// Error prints "trainer: refuse budget bytes: rule; an error line answers it".
 func (e *LineError) Error() string {
-	return fmt.Sprintf("trainer: decode %s %s: %s; an error line answers it", e.What, e.Where, e.Rule)
+	return fmt.Sprintf("trainer: refuse %s %s: %s; an error line answers it", e.What, e.Where, e.Rule)
 }
 
 func (e *LineError) line() ErrorLine { return ErrorLine(*e) }

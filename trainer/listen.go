@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"crypto/subtle"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -151,171 +149,4 @@ func (s *Server) Close() error {
 		errs = append(errs, os.Remove(s.cfg.Path))
 	}
 	return errors.Join(errs...)
-}
-
-func (s *Server) accept(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Out of file descriptors: the next one may fit.
-			s.cfg.Fault(nil, &Error{Op: "accept", Err: err})
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		s.mu.Lock()
-		ok := !s.closed
-		if ok {
-			s.conns[conn] = true
-			s.wg.Go(func() { s.serve(conn) }) // ends with the connection
-		}
-		s.mu.Unlock()
-		if !ok {
-			_ = conn.Close()
-		}
-	}
-}
-
-// serve is one connection from accept to its end.
-func (s *Server) serve(conn net.Conn) {
-	sess := s.greet(conn)
-	if sess == nil {
-		s.mu.Lock()
-		delete(s.conns, conn)
-		s.mu.Unlock()
-		_ = conn.Close()
-		return
-	}
-	sess.run()
-	s.mu.Lock()
-	if s.sessions[sess.key] == sess {
-		delete(s.sessions, sess.key)
-	}
-	s.mu.Unlock()
-	close(sess.done)
-}
-
-// greet checks who is there and waits for hello; nil when there is no session.
-func (s *Server) greet(conn net.Conn) *Session {
-	sess := &Session{
-		srv: s, conn: conn, out: newOutbox(conn), in: newLines(conn),
-		stop: make(chan struct{}), done: make(chan struct{}),
-	}
-	refuse := func(e *LineError) *Session {
-		if b, err := Encode(e.line()); err == nil {
-			_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-			_, _ = conn.Write(b)
-		}
-		if sess.peer.pidfd != nil {
-			_ = sess.peer.pidfd.Close()
-		}
-		s.cfg.Fault(nil, e)
-		return nil
-	}
-	if e := s.check(sess); e != nil {
-		return refuse(e)
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(s.cfg.HelloTimeout))
-	for {
-		line, err := sess.in.next()
-		if err != nil {
-			return refuse(&LineError{What: "hello", Where: "line", Rule: fmt.Sprintf("none came: %v", err)})
-		}
-		e := s.accepts(sess, line)
-		if e == nil {
-			break
-		}
-		if e.Where == "token" || e.Where == "job" && e.What == "session" {
-			return refuse(e)
-		}
-		b, _ := Encode(e.line())
-		_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		if _, err := conn.Write(b); err != nil {
-			return refuse(e)
-		}
-		s.cfg.Fault(nil, e)
-	}
-	_ = conn.SetDeadline(time.Time{})
-	return sess
-}
-
-// check refuses users that are not allowed. TCP peers have no uid: their token
-// is checked in hello.
-func (s *Server) check(sess *Session) *LineError {
-	u, ok := sess.conn.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	raw, err := u.SyscallConn()
-	if err == nil {
-		ctl := raw.Control(func(fd uintptr) { sess.peer, err = s.cfg.peer(fd) })
-		err = errors.Join(err, ctl)
-	}
-	if err != nil {
-		return &LineError{What: "connect", Where: "uid", Rule: fmt.Sprintf("unknown: %v", err)}
-	}
-	if !slices.Contains(s.cfg.AllowedUIDs, sess.peer.UID) {
-		return &LineError{What: "connect", Where: "uid",
-			Rule: fmt.Sprintf("got %d, want one of %v", sess.peer.UID, s.cfg.AllowedUIDs)}
-	}
-	return nil
-}
-
-// accepts makes sess the session of the trainer that line names, and welcomes
-// it; otherwise it says why not.
-func (s *Server) accepts(sess *Session, line []byte) *LineError {
-	m, err := Decode(line)
-	if err != nil {
-		var bad *LineError
-		errors.As(err, &bad)
-		return bad
-	}
-	h, ok := m.(Hello)
-	if !ok {
-		return &LineError{What: m.Type(), Where: "type", Rule: "hello comes first"}
-	}
-	if h.Version != Version {
-		return &LineError{What: "hello", Where: "version", Rule: fmt.Sprintf("got %d, want %d", h.Version, Version)}
-	}
-	if _, unix := sess.conn.(*net.UnixConn); !unix {
-		if subtle.ConstantTimeCompare([]byte(h.Token), []byte(s.cfg.Token)) != 1 {
-			return &LineError{What: "hello", Where: "token", Rule: "wrong, want the sidecar's trainer.token"}
-		}
-	}
-	h.Token = ""
-	sess.hello, sess.key = h, Key{h.Job, h.Rank, h.Device}
-	return s.claim(sess)
-}
-
-// claim puts sess in the place of an older session of the same trainer, which
-// is gone before this one says hello.
-func (s *Server) claim(sess *Session) *LineError {
-	for {
-		s.mu.Lock()
-		old := s.sessions[sess.key]
-		if s.closed {
-			s.mu.Unlock()
-			return &LineError{What: "session", Where: "job", Rule: "the sidecar closes"}
-		}
-		if old == nil {
-			// Under the lock, so that welcome is the first line whoever sends next.
-			err := sess.out.put(Welcome{
-				Version: Version, Session: s.cfg.Session, Heartbeat: s.cfg.Heartbeat, Lease: s.cfg.Lease,
-			})
-			s.sessions[sess.key] = sess
-			delete(s.conns, sess.conn)
-			s.mu.Unlock()
-			_ = err // a peer that has gone already is found by the reader
-			return nil
-		}
-		s.mu.Unlock()
-		if a, b := old.peer.PID, sess.peer.PID; a != 0 && b != 0 && a != b && !dead(old.peer.pidfd) {
-			return &LineError{What: "session", Where: "job",
-				Rule: fmt.Sprintf("trainer %s is process %d, which is alive; want another job name or rank", sess.key, a)}
-		}
-		old.end(GoneSuperseded)
-		<-old.done
-	}
 }

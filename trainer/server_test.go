@@ -319,7 +319,7 @@ func TestConnectionWithoutHelloIsClosed(t *testing.T) {
 		t.Errorf("got %+v, want an error line", m)
 	}
 	c.ended()
-	if got := r.fault(t); !strings.HasPrefix(got, "trainer: decode hello line: none came: ") {
+	if got := r.fault(t); !strings.HasPrefix(got, "trainer: refuse hello line: none came: ") {
 		t.Errorf("fault %q", got)
 	}
 }

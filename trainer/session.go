@@ -76,20 +76,16 @@ func (s *Session) Key() Key { return s.key }
 // Said is the hello that opened the session.
 func (s *Session) Said() Hello { return s.hello }
 
-// PID is the process as this machine numbers it: the kernel's word where there
-// is one, else the trainer's own, which may be of another PID namespace.
-func (s *Session) PID() int {
-	if s.peer.PID > 0 {
-		return s.peer.PID
-	}
-	return int(s.hello.PID)
-}
+// PID is the process as the kernel numbers it here; 0 when the kernel cannot
+// say: another PID namespace, or TCP. The trainer's own word in Said is no
+// substitute, since here that number may be another process.
+func (s *Session) PID() int { return s.peer.PID }
 
 // Done is closed after Handler.Gone has returned.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Send sends a Budget, Pace, Yield, Refused, Drain or Bye. It never waits for the
-// trainer. The error is an *Error around ErrGone, ErrLate or ErrFull, or says
+// Send sends a Budget, Pace, Yield, Refused, Drain or Bye (Close follows a Bye). It
+// never waits for the trainer. The error is an *Error around ErrGone, ErrLate or ErrFull, or says
 // which value cannot be written.
 func (s *Session) Send(m Message) error {
 	epoch := uint64(0)

@@ -24,6 +24,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from lull._config import Config
@@ -159,18 +160,22 @@ class Agent:
         """Ends when close was called."""
         failures = 0
         while not self._closing.is_set():
-            try:
-                failures = 0 if self._connection() else failures + 1
-            except ProtocolError as error:
-                self._trouble(str(error))
-                failures += 1
-            except Exception as error:  # the top of the thread: training must never end by it
-                _log.exception("lull agent: the connection is dropped and opened again")
-                self._send(Error("agent", type(error).__name__, str(error)[:500]))
-                failures += 1
-            finally:
-                self._drop()
-            self._pause(failures)
+            welcomed = self._guarded(self._connection)
+            self._drop()
+            failures = 0 if welcomed else failures + 1
+            self._guarded(partial(self._pause, failures))
+
+    def _guarded(self, part: Callable[[], bool]) -> bool:
+        """The top of the thread: whatever a part raises is logged and reported, and training and
+        the thread go on."""
+        try:
+            return part()
+        except ProtocolError as error:
+            self._trouble(str(error))
+        except Exception as error:
+            _log.exception("lull agent: the connection is dropped and opened again")
+            self._send(Error("agent", type(error).__name__, str(error)[:500]))
+        return False
 
     def _connection(self) -> bool:
         """One connection from hello to its end; whether it was welcomed."""
@@ -235,15 +240,19 @@ class Agent:
         self._link.drop()
         self._floor.answer(False)
 
-    def _pause(self, failures: int) -> None:
-        """Waits before the next connection, longer each time, while the lease runs on."""
+    def _pause(self, failures: int) -> bool:
+        """Waits before the next connection, longer each time, while the lease runs on; False when
+        the agent closes."""
         c = self._config
         until = self._clock() + backoff(c.backoff_first_s, c.backoff_max_s, failures, self._rng)
         while not self._closing.is_set():
             now = self._clock()
             self._check_lease(now)
-            if now >= until or self._wait(self._lease.cap(until - now, now)):
-                return
+            if now >= until:
+                return True
+            if self._wait(self._lease.cap(until - now, now)):
+                break
+        return False
 
     def _check_lease(self, now: float) -> None:
         if self._lease.ends(now):

@@ -413,3 +413,20 @@ def test_without_a_socket_no_sidecar_is_looked_for(start: Start, sidecar: Sideca
     agent.close()
     assert sidecar.attempts == 0
     assert agent.request_floor(5, 0.0) is True
+
+
+def test_runtime_that_raises_costs_a_connection_never_the_thread(
+    start: Start, sidecar: Sidecar, runtime: RecordingRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("cannot checkpoint")
+
+    runtime.drain = broken  # type: ignore[method-assign]
+    runtime.lease_ended = broken  # type: ignore[method-assign]
+    start()
+    line, _ = sidecar.welcome(lease_ms=1)  # so that the lease ends while it looks for a sidecar
+    line.send(Drain())
+    assert line.read() == Error("agent", "RuntimeError", "cannot checkpoint")
+    line.ended()
+    sidecar.welcome()
+    assert "the connection is dropped and opened again" in caplog.text
