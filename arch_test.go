@@ -42,7 +42,7 @@ const (
 // layers is the diagram of docs/ARCHITECTURE.md, "Who may import whom".
 var layers = map[string]layer{
 	".":              {[]string{"cli"}, "main.go only hands over to cli"},
-	"cli":            {[]string{"sidecar", "config", "demo", "emulator", "benchmarks", "proxy", "engine", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "size"}, "cli is thin, and nothing imports it but main.go"},
+	"cli":            {[]string{"sidecar", "config", "demo", "emulator", "emulator/model", "benchmarks", "proxy", "engine", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "size"}, "cli is thin, and nothing imports it but main.go"},
 	"sidecar":        {[]string{"config", "proxy", "engine", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "size"}, "sidecar wires edges and core; it knows no engine to test against and no evidence"},
 	"config":         {[]string{"handover", "proxy", "engine", "device", "trainer", "admin", "telemetry", "slo", "size"}, "config joins the packages' own Configs"},
 	"proxy":          {[]string{"size"}, edgeRule},

@@ -19,10 +19,11 @@ func documents(t *testing.T) []string {
 // code is what stands between backquotes, in lines or in fences.
 var code = regexp.MustCompile("(?s)```.*?```|`[^`\n]+`")
 
-// commands finds what follows a word in the code of a text: `make x`, `lull x`.
+// commands finds what follows a word at the start of a line of code: `make x`,
+// `lull x`.
 func commands(text, word string) []string {
 	var found []string
-	pattern := regexp.MustCompile(`(?m)(?:^|[\s$` + "`" + `/])` + word + ` ([a-z][a-z-]*)`)
+	pattern := regexp.MustCompile("(?m)^[`\\s]*(?:\\$ )?(?:[A-Z_]+=\\S+ )*(?:\\./)?(?:bin/)?" + word + ` ([a-z][a-z-]*)`)
 	for _, c := range code.FindAllString(text, -1) {
 		for _, m := range pattern.FindAllStringSubmatch(c, -1) {
 			found = append(found, m[1])
@@ -32,7 +33,7 @@ func commands(text, word string) []string {
 }
 
 func TestCommandsAreFoundInCode(t *testing.T) {
-	text := "make sure of `make demo` and\n```\n$ make test\nbin/lull serve --config x\n```\n lull in prose"
+	text := "make sure of `make demo` and\n```\n$ make test\nCI=true bin/lull serve --config x\n a drawing of -> lull things\n```\n lull in prose"
 	if got := append(commands(text, "make"), commands(text, "lull")...); !slices.Equal(got, []string{"demo", "test", "serve"}) {
 		t.Errorf("got %q, want demo, test, serve", got)
 	}

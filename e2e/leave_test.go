@@ -19,6 +19,7 @@ func TestTheEngineStopsForAClientThatLeft(t *testing.T) {
 			t.Run("stream="+stream, func(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
+				before := metric(get(direct+"/metrics"), s.decoded)
 				body := `{"model":"` + s.model + `","prompt":"hello there","max_tokens":1900,"ignore_eos":true,"temperature":0,"stream":` + stream + `}`
 				done := make(chan error, 1)
 				go func() { done <- send(ctx, l.url+"/v1/completions", body) }() // ends when leave is called
@@ -32,6 +33,9 @@ func TestTheEngineStopsForAClientThatLeft(t *testing.T) {
 				}
 				if err := until(s.p, s.gone, s.quiet, func() bool { return s.running(direct) == 0 }); err != nil {
 					t.Errorf("the engine still decodes for a client that left: %v", err)
+				}
+				if n := metric(get(direct+"/metrics"), s.decoded) - before; n >= 1900 {
+					t.Errorf("the engine decoded %d tokens, want it aborted before the 1900 that were asked for", n)
 				}
 				t.Logf("%s: stopped %v after its client left", s.name, time.Since(left).Round(10*time.Millisecond))
 				l.waitFor(t, "the sidecar's own count falls", 5*time.Second, func(st state) bool { return st.Live == 0 })

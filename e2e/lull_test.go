@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,8 +19,8 @@ type sidecar struct {
 const sidecarConfig = `listen: "127.0.0.1:0"
 state_dir: %[1]s
 admin: {listen: "127.0.0.1:0"}
-devices: [{id: cpu, kind: host, capacity: 6GiB, headroom: 64MiB}]
-engines: [{name: main, kind: auto, url: "%[2]s", devices: [cpu], bytes_per_token: %[3]dB}]
+devices: [{id: host0, kind: host, capacity: 6GiB, headroom: 64MiB}]
+engines: [{name: main, kind: auto, url: "%[2]s", devices: [host0], bytes_per_token: %[3]dB}]
 trainers: {socket: %[1]s/lull.sock}
 `
 
@@ -35,31 +33,8 @@ func serve(t *testing.T, s *server) *sidecar {
 	if err := os.WriteFile(path, fmt.Appendf(nil, sidecarConfig, dir, upstream, s.bytesPerToken), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, in := io.Pipe()
-	t.Cleanup(func() { _ = in.Close() }) // after the sidecar has ended
-	p, err := start("lull", nil, in, shared.lull, "serve", "--config", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.stop)
-	ready := make(chan string, 1)
-	go func() { // ends when in is closed
-		line, _ := bufio.NewReader(out).ReadString('\n')
-		ready <- line
-		_, _ = io.Copy(io.Discard, out)
-	}()
-	var line struct{ Listening, Admin, Socket string }
-	select {
-	case text := <-ready:
-		if err := json.Unmarshal([]byte(text), &line); err != nil {
-			t.Fatalf("ready line: got %q: %v", text, err)
-		}
-	case <-p.ended:
-		t.Fatalf("lull serve ended\n%s", p.tail())
-	case <-time.After(20 * time.Second):
-		t.Fatalf("lull serve: no ready line within 20s\n%s", p.tail())
-	}
-	return &sidecar{p: p, url: "http://" + line.Listening, adminURL: "http://" + line.Admin, socket: line.Socket}
+	p, line := announced(t, "lull", "serve", "--config", path)
+	return &sidecar{p: p, url: "http://" + line["listening"].(string), adminURL: "http://" + line["admin"].(string), socket: line["socket"].(string)}
 }
 
 // state is the part of /api/v1/state that is read.
@@ -102,7 +77,7 @@ func (s *sidecar) waitFor(t *testing.T, what string, limit time.Duration, ok fun
 func (s *sidecar) train(t *testing.T) {
 	t.Helper()
 	py := python(t, "LULL_TEST_PYTHON", "base")
-	env := []string{"PYTHONPATH=trainer/python", "LULL_SOCKET=" + s.socket, "LULL_JOB=e2e"}
+	env := []string{"PYTHONPATH=trainer/python", "LULL_SOCKET=" + s.socket, "LULL_JOB=e2e", "LULL_DEVICE=host0"}
 	p, err := start("trainer", env, nil, py, "-m", "lull.run", "demo/train.py", "--batch", "8")
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -9,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"os/exec"
 )
 
 // server is a real LLM server, started when a test first needs it.
@@ -25,6 +24,9 @@ type server struct {
 	ready string
 	// running counts its live requests, by its own word.
 	running func(url string) int
+	// decoded counts the tokens it has ever decoded, by its own word; "" where it
+	// counts only answers that end.
+	decoded string
 	// quiet is the least time between two calls of running: llama.cpp notices a
 	// caller that left only in a second without such calls.
 	quiet time.Duration
@@ -42,6 +44,7 @@ var servers = []*server{
 	{
 		name: "vllm", kind: "vllm", model: "tiny", ready: "/health", launch: launchVLLM,
 		running: func(url string) int { return metric(get(url+"/metrics"), "vllm:num_requests_running") },
+		decoded: "vllm:generation_tokens_total",
 		quiet:   50 * time.Millisecond, gone: 5 * time.Second,
 	},
 	{
@@ -77,7 +80,7 @@ func (s *server) up(t *testing.T) string {
 		s.url = fmt.Sprintf("http://127.0.0.1:%d", port)
 		began := time.Now()
 		if s.p, s.err = s.launch(port); s.err == nil {
-			s.err = until(s.p, 5*time.Minute, 200*time.Millisecond, func() bool { return get(s.url+s.ready) != "" || s.healthy() })
+			s.err = until(s.p, 8*time.Minute, 200*time.Millisecond, func() bool { return get(s.url+s.ready) != "" || s.healthy() })
 		}
 		fmt.Printf("e2e: %s: started in %v: %v\n", s.name, time.Since(began).Round(time.Second), s.err)
 	})
