@@ -61,7 +61,14 @@ func (e *engine) setBound(ctx context.Context, epoch uint64, bound size.Bytes) (
 	return boundReply{}, false
 }
 
+// send is false when the engine has ended. A command that it takes to its end
+// unread changes nothing: whoever waits for the answer sees done closed.
 func (e *engine) send(c command) bool {
+	select {
+	case <-e.done:
+		return false
+	default:
+	}
 	select {
 	case e.commands <- c:
 		return true
@@ -72,16 +79,18 @@ func (e *engine) send(c command) bool {
 
 // obey books one command. It runs on the engine's goroutine.
 func (e *engine) obey(c command) error {
-	defer e.publish()
 	switch c.kind {
 	case submitCommand:
 		if err := e.model.Submit(c.at, c.stream.request); err != nil {
 			return err
 		}
 		e.streams[c.stream.request.ID] = c.stream
+		e.publish()
 	case abortCommand:
 		delete(e.streams, c.stream.request.ID)
-		e.book(e.model.Abort(c.at, c.stream.request.ID))
+		events := e.model.Abort(c.at, c.stream.request.ID)
+		e.publish()
+		return e.book(events, true)
 	case boundCommand:
 		c.reply <- e.obeyBound(c)
 	}

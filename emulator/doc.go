@@ -18,18 +18,21 @@
 //
 // # Memory
 //
-// Model pages (see package model) are one or more whole pages of 2 MiB, mapped
-// before the first token that they hold appears and unmapped before the client
-// sees the end of its answer. held_bytes counts a page from the decision to map it
-// until it is back with the kernel, so the process never holds more than it says.
-// There is no prefix cache: needed_bytes equals held_bytes. short_bytes is what
-// live requests need beyond the bound for the tokens known now.
+// Model pages (see package model) are one or more whole pages of 2 MiB. A page is
+// mapped before its request has the first token that needs it, and unmapped before
+// the client sees the end of its answer. held_bytes counts a page from the decision
+// to map it until it is back with the kernel, so the process never holds more than
+// it says. There is no prefix cache: needed_bytes is what live requests hold by the
+// model's books, and held_bytes differs from it only while pages are on their way.
+// short_bytes is what live requests need beyond the bound for the tokens known now.
 //
 // # Time
 //
-// One goroutine owns the model and the pages. It sleeps until a step is meant to
-// end; when the host wakes it late it tells the clients late, but the next step
-// still starts when it was meant to, as a GPU would (model.Config.CatchUp says up
-// to how late). Tokens are never told early. It never waits for a client: a stream
-// is a counter that the client's goroutine catches up with.
+// One goroutine owns the model. It sleeps until a step is meant to end; when the
+// host wakes it late it tells the clients late, but the next step still starts when
+// it was meant to, as a GPU would (model.Config.CatchUp says up to how late). Tokens
+// are never told early. It never waits for a client: a stream is a counter that the
+// client's goroutine catches up with. It does not wait for pages either: a goroutine
+// of their own fills them while the step takes its time, and a token is late only
+// when the pages of its own request are.
 package emulator

@@ -2,6 +2,7 @@ package emulator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,16 +11,16 @@ import (
 	"github.com/lull-project/lull/emulator/model"
 )
 
-// engine runs the model against the wall clock and makes its pages real. All
-// fields up to commands belong to the goroutine of run.
+// engine runs the model against the wall clock and has its pages made real. The
+// fields up to times belong to the goroutine of run.
 type engine struct {
 	model    *model.Model
-	kv       kv
 	geometry geometry
 	streams  map[uint64]*stream // by request id
 	epoch    uint64             // of the bound in force
 	times    *times
 
+	kv       *kv
 	commands chan command
 	done     chan struct{} // closed when run has returned
 	began    time.Time
@@ -40,7 +41,7 @@ func newEngine(cfg Config, pool *memory.Pool, base State, t *times) (*engine, er
 	}
 	g := cfg.geometry()
 	e := &engine{
-		model: m, kv: kv{pool: pool, perPage: g.memoryPages()}, geometry: g,
+		model: m, kv: newKV(pool, g.pages, g.memoryPages()), geometry: g,
 		streams: make(map[uint64]*stream), times: t,
 		commands: make(chan command, 256), done: make(chan struct{}),
 		began: time.Now(), sleep: sleepFine, state: base,
@@ -56,27 +57,43 @@ func (e *engine) now() time.Duration { return time.Since(e.began) }
 // could not be had: then nothing that it says could be trusted any more.
 func (e *engine) run(ctx context.Context) error {
 	defer close(e.done)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mapper sync.WaitGroup
+	var mapErr error
+	mapper.Go(func() {
+		defer cancel()
+		mapErr = e.kv.run(ctx)
+	})
+	err := e.loop(ctx)
+	cancel()
+	mapper.Wait()
+	if err := errors.Join(err, mapErr); err != nil {
+		return fmt.Errorf("emulate: engine: %w; the server ends", err)
+	}
+	return nil
+}
+
+func (e *engine) loop(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		if err := e.obeyAll(); err != nil {
-			return fmt.Errorf("emulate: engine: %w", err)
+			return err
 		}
-		if !e.kv.idle() {
-			if err := e.perform(); err != nil {
-				return fmt.Errorf("emulate: engine: %w; the server ends", err)
+		at, ok := e.model.NextAt()
+		now := e.now()
+		if ok && at <= now {
+			e.times.late.Observe((now - at).Seconds())
+			events := e.model.Step(now)
+			e.publish()
+			if err := e.book(events, false); err != nil {
+				return err
 			}
 			continue
 		}
-		at, ok := e.model.NextAt()
-		if now := e.now(); ok && at <= now {
-			e.times.late.Observe((now - at).Seconds())
-			e.book(e.model.Step(now))
-			e.publish()
-			continue
-		}
 		if err := e.wait(ctx, timer, at, ok); err != nil {
-			return fmt.Errorf("emulate: engine: %w", err)
+			return err
 		}
 	}
 	return nil
@@ -118,43 +135,36 @@ func (e *engine) wait(ctx context.Context, timer *time.Timer, at time.Duration, 
 	return nil
 }
 
-// book tells clients of their tokens and notes what is to be done to memory.
-func (e *engine) book(events []model.Event) {
+// book tells clients of their tokens and has memory follow. With drop the
+// events are of a request that was aborted.
+func (e *engine) book(events []model.Event, drop bool) error {
+	var preempted uint64
 	for _, ev := range events {
+		s := e.streams[ev.ID]
 		switch ev.Kind {
-		case model.Map, model.Unmap:
-			e.kv.add(deed{kind: ev.Kind, page: ev.Page})
+		case model.Preempted:
+			preempted = ev.ID
+		case model.Map:
+			e.kv.mapPage(ev.Page, s)
+		case model.Unmap:
+			// Ids begin at 1, so nobody is preempted by mistake.
+			if err := e.kv.unmapPage(ev.Page, s, drop || ev.ID == preempted); err != nil {
+				return err
+			}
 		case model.Token:
-			e.token(ev)
+			e.token(s, ev)
 		}
 	}
+	return nil
 }
 
-func (e *engine) token(ev model.Event) {
-	s := e.streams[ev.ID]
+func (e *engine) token(s *stream, ev model.Event) {
 	if s == nil {
 		return
 	}
 	e.times.token(s, ev)
-	if ev.Reason == model.Unfinished {
-		s.advance(ev.N, ev.Reason)
-		return
+	if ev.Reason != model.Unfinished {
+		delete(e.streams, ev.ID)
 	}
-	delete(e.streams, ev.ID)
-	e.kv.add(deed{kind: model.Token, stream: s, tokens: ev.N, reason: ev.Reason})
-}
-
-// perform does the next deed to memory.
-func (e *engine) perform() error {
-	d, err := e.kv.next()
-	if err != nil {
-		return err
-	}
-	if d.kind == model.Token || e.kv.idle() {
-		e.publish()
-	}
-	if d.kind == model.Token {
-		d.stream.advance(d.tokens, d.reason)
-	}
-	return nil
+	e.kv.tell(s, ev.N, ev.Reason)
 }

@@ -79,47 +79,118 @@ func TestLateHostTellsLateButKeepsTheSchedule(t *testing.T) {
 	})
 }
 
-func TestBoundIsAnsweredBetweenTwoPages(t *testing.T) {
-	e := testEngine(t)
-	for page := range 4 {
-		e.kv.add(deed{kind: model.Map, page: page})
-	}
-	e.kv.add(deed{kind: model.Unmap, page: 0})
-	if err := e.perform(); err != nil {
-		t.Fatal(err)
-	}
-	if got := e.kv.held(); got != 8*size.MiB {
-		t.Fatalf("held with three of four pages to come: got %v, want 8MiB", got)
-	}
-	r := e.obeyBound(command{epoch: 1, bound: 10 * size.MiB})
-	if r.Held != 8*size.MiB || r.Bound != 10*size.MiB {
-		t.Fatalf("got %+v, want a bound of 10MiB with 8MiB held", r)
-	}
-	for !e.kv.idle() {
-		if err := e.perform(); err != nil {
-			t.Fatal(err)
+// perform does the next n deeds, as the goroutine of kv would.
+func perform(t *testing.T, k *kv, n int) {
+	t.Helper()
+	for range n {
+		if did, err := k.next(); !did || err != nil {
+			t.Fatalf("did %v, %v", did, err)
 		}
-	}
-	if got := e.State().Held; got != 6*size.MiB {
-		t.Fatalf("held at the end: got %v, want 6MiB", got)
 	}
 }
 
-func TestHeldNeverCountsAPageThatIsFreedBeforeAnotherIsTaken(t *testing.T) {
-	e := testEngine(t)
-	for page := range 3 {
-		e.kv.add(deed{kind: model.Map, page: page})
+func told(s *stream) string {
+	n, reason := s.read()
+	return fmt.Sprintf("%d%v", n, reason)
+}
+
+func expectHeld(t *testing.T, k *kv, held, mapped size.Bytes) {
+	t.Helper()
+	if got, real := k.held(), size.Bytes(k.pool.Mapped()); got != held || real != mapped {
+		t.Fatalf("held %v with %v mapped, want %v with %v", got, real, held, mapped)
 	}
-	for !e.kv.idle() {
-		if err := e.perform(); err != nil {
+}
+
+func TestTokenWaitsForThePagesOfItsOwnRequestOnly(t *testing.T) {
+	k := testEngine(t).kv
+	a, b := newStream(model.Request{ID: 1}), newStream(model.Request{ID: 2})
+	k.mapPage(0, a)
+	k.mapPage(1, a)
+	k.tell(a, 1, model.Unfinished)
+	k.tell(b, 5, model.Unfinished)
+	if told(a) != "0" || told(b) != "5" {
+		t.Fatalf("before: got %s and %s, want 0 and 5", told(a), told(b))
+	}
+	expectHeld(t, k, 4*size.MiB, 0)
+	perform(t, k, 1)
+	k.tell(a, 2, model.Unfinished)
+	if told(a) != "0" {
+		t.Fatalf("one page to come: got %s, want 0", told(a))
+	}
+	perform(t, k, 1)
+	if told(a) != "2" {
+		t.Fatalf("no page to come: got %s, want 2", told(a))
+	}
+	expectHeld(t, k, 4*size.MiB, 4*size.MiB)
+}
+
+func TestAnswerEndsAfterItsPagesCameAndWent(t *testing.T) {
+	k := testEngine(t).kv
+	s := newStream(model.Request{ID: 1})
+	k.mapPage(0, s)
+	k.mapPage(1, s)
+	perform(t, k, 1)
+	for page := range 2 {
+		if err := k.unmapPage(page, s, false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	e.kv.add(deed{kind: model.Unmap, page: 1})
-	e.kv.add(deed{kind: model.Map, page: 7})
-	if got := e.kv.held(); got != 6*size.MiB {
-		t.Fatalf("got %v, want 6MiB: one goes before the other comes", got)
+	k.tell(s, 1, model.Stop)
+	expectHeld(t, k, 2*size.MiB, 0) // page 0 went at once, page 1 is to come and go
+	perform(t, k, 1)
+	if told(s) != "0" {
+		t.Fatalf("with a page mapped: got %s, want 0", told(s))
 	}
+	perform(t, k, 1)
+	if told(s) != "1stop" {
+		t.Fatalf("got %s, want 1stop", told(s))
+	}
+	expectHeld(t, k, 0, 0)
+}
+
+func TestAbortLeavesOutPagesThatHaveNotCome(t *testing.T) {
+	k := testEngine(t).kv
+	s := newStream(model.Request{ID: 1})
+	for page := range 3 {
+		k.mapPage(page, s)
+	}
+	k.tell(s, 1, model.Unfinished)
+	perform(t, k, 1)
+	for page := range 3 {
+		if err := k.unmapPage(page, s, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expectHeld(t, k, 0, 0)
+	if did, _ := k.next(); did || told(s) != "1" {
+		t.Fatalf("did %v, told %s; want nothing left to do and the token told", did, told(s))
+	}
+}
+
+func TestPageUnderWayIsUnmappedInItsTurn(t *testing.T) {
+	k := testEngine(t).kv
+	k.mapPage(0, nil)
+	k.busy = true // as while next fills it
+	if err := k.unmapPage(0, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	k.mapPage(0, nil) // for somebody else
+	expectHeld(t, k, 2*size.MiB, 0)
+	perform(t, k, 3)
+	expectHeld(t, k, 2*size.MiB, 2*size.MiB)
+}
+
+func TestHeldCountsAPageThatIsFreedBeforeAnotherIsTakenOnce(t *testing.T) {
+	k := testEngine(t).kv
+	for page := range 3 {
+		k.mapPage(page, nil)
+	}
+	perform(t, k, 3)
+	if err := k.unmapPage(1, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	k.mapPage(7, nil)
+	expectHeld(t, k, 6*size.MiB, 4*size.MiB)
 }
 
 // BenchmarkEngineStepWith50Streams is one step of the loop without its waiting:
@@ -145,10 +216,12 @@ func BenchmarkEngineStepWith50Streams(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		at, _ := e.model.NextAt()
-		e.book(e.model.Step(at))
+		if err := e.book(e.model.Step(at), false); err != nil {
+			b.Fatal(err)
+		}
 		e.publish()
-		for !e.kv.idle() {
-			if err := e.perform(); err != nil {
+		for did := true; did; {
+			if did, err = e.kv.next(); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,68 +1,142 @@
 package emulator
 
 import (
+	"context"
+	"sync"
+
 	"github.com/lull-project/lull/emulator/memory"
 	"github.com/lull-project/lull/emulator/model"
 	"github.com/lull-project/lull/size"
 )
 
-// deed is one thing that the engine does to memory, or a last token that waits
-// until the memory of its request is free.
-type deed struct {
-	kind   model.Kind // Map, Unmap, or Token for a last one
-	page   int
-	stream *stream
-	reason model.Reason
-	tokens int
-}
-
-// kv performs deeds in order, one at a time, so that the engine can listen
-// between two of them: a page takes 50 to 500 µs to fill.
+// kv makes the model's pages real. Giving a page back takes microseconds and is
+// done at once; filling one takes 0.1 to 0.5 ms, and many times that in a virtual
+// machine whose host must find the memory first, so pages are filled in order by
+// a goroutine of their own. The engine's clock goes on meanwhile: a token is told
+// as soon as the pages of its own request are as they must be, and is late only
+// when those are.
 type kv struct {
 	pool    *memory.Pool
 	perPage int // memory pages to a page of the model
-	deeds   []deed
-	done    int // deeds performed; the rest of the slice is to do
+
+	mu      sync.Mutex
+	real    int    // pages of the model that are mapped, until they are no more
+	deeds   []deed // to do, in order; the first may be under way
+	pending []int  // deeds by page of the model
+	busy    bool   // the first deed is under way
+	more    chan struct{}
 }
 
-func (k *kv) add(d deed) { k.deeds = append(k.deeds, d) }
+// deed is a page to map, or one to unmap that could not be unmapped at once
+// because its mapping was still to come.
+type deed struct {
+	kind   model.Kind // Map or Unmap
+	page   int
+	stream *stream // whose tokens wait for it; nil when nobody's do
+}
 
-func (k *kv) idle() bool { return k.done == len(k.deeds) }
+func newKV(pool *memory.Pool, pages, perPage int) *kv {
+	return &kv{pool: pool, perPage: perPage, pending: make([]int, pages), more: make(chan struct{}, 1)}
+}
+
+// mapPage notes that the stream needs the page.
+func (k *kv) mapPage(page int, s *stream) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.add(deed{kind: model.Map, page: page, stream: s})
+}
+
+// unmapPage gives the page back: at once, or in its turn when it is still to be
+// mapped for an answer that ends. With drop its request ends without an answer,
+// and a mapping that has not begun is left out.
+func (k *kv) unmapPage(page int, s *stream, drop bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if drop && k.drop(page) {
+		return nil
+	}
+	if k.pending[page] == 0 {
+		k.real--
+		return k.each(page, k.pool.Unmap)
+	}
+	k.add(deed{kind: model.Unmap, page: page, stream: s})
+	return nil
+}
+
+// tell lets the client have the stream's first n tokens once its pages are as
+// they must be.
+func (k *kv) tell(s *stream, n int, reason model.Reason) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s.deeds > 0 {
+		s.owed, s.owedReason = n, reason
+		return
+	}
+	s.advance(n, reason)
+}
 
 // held is the most that is mapped from now until all deeds are done: a page that
 // is to be mapped counts already, one that is to be unmapped counts until it is.
 // The model orders them so that this stays within the bound.
 func (k *kv) held() size.Bytes {
-	held := k.pool.Mapped()
-	most := held
-	for _, d := range k.deeds[k.done:] {
-		switch d.kind {
-		case model.Map:
-			held += int64(k.perPage) * memory.PageBytes
-			most = max(most, held)
-		case model.Unmap:
-			held -= int64(k.perPage) * memory.PageBytes
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pages, most := k.real, k.real
+	for _, d := range k.deeds {
+		if d.kind == model.Map {
+			pages++
+		} else {
+			pages--
+		}
+		most = max(most, pages)
+	}
+	return size.Bytes(most*k.perPage) * memory.PageBytes
+}
+
+// run performs deeds until ctx ends or one goes wrong.
+func (k *kv) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		did, err := k.next()
+		if err != nil {
+			return err
+		}
+		if did {
+			continue
+		}
+		select {
+		case <-k.more:
+		case <-ctx.Done():
 		}
 	}
-	return size.Bytes(most)
+	return nil
 }
 
-// next takes the first deed off the list and performs it, if it is about memory.
-func (k *kv) next() (deed, error) {
-	d := k.deeds[k.done]
-	k.done++
-	if k.idle() {
-		k.deeds, k.done = k.deeds[:0], 0
+// next performs the first deed; false when there is none.
+func (k *kv) next() (bool, error) {
+	k.mu.Lock()
+	if len(k.deeds) == 0 {
+		k.mu.Unlock()
+		return false, nil
 	}
-	switch d.kind {
-	case model.Map:
-		return d, k.each(d.page, k.pool.Map)
-	case model.Unmap:
-		return d, k.each(d.page, k.pool.Unmap)
+	d := k.deeds[0]
+	k.busy = true
+	k.mu.Unlock()
+
+	do, change := k.pool.Map, 1
+	if d.kind == model.Unmap {
+		do, change = k.pool.Unmap, -1
 	}
-	return d, nil
+	err := k.each(d.page, do)
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.busy = false
+	k.real += change
+	k.remove(0)
+	return true, err
 }
 
+// each does to the memory pages of one page of the model.
 func (k *kv) each(page int, do func(int) error) error {
 	for i := range k.perPage {
 		if err := do(page*k.perPage + i); err != nil {

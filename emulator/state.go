@@ -29,21 +29,21 @@ type State struct {
 // publish renews what others may know.
 func (e *engine) publish() {
 	st := e.model.Stats()
-	held := e.kv.held()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := &e.state
 	s.Bound, s.BoundEpoch = size.Bytes(st.BoundPages)*e.geometry.page, e.epoch
-	s.Held = held
 	s.Needed = size.Bytes(st.MappedPages) * e.geometry.page
 	s.Short = size.Bytes(st.ShortPages) * e.geometry.page
 	s.Running, s.Waiting, s.Preemptions = st.Running, st.Waiting, st.Preemptions
 	s.stats = st
 }
 
-// State is a copy of what the engine last published.
+// State is what the engine last published, with the bytes held now.
 func (e *engine) State() State {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.state
+	s := e.state
+	e.mu.Unlock()
+	s.Held = e.kv.held()
+	return s
 }

@@ -16,6 +16,12 @@ type stream struct {
 
 	progress atomic.Uint64 // tokens << 2 | reason
 	news     chan struct{} // holds one; a reader that was woken reads progress
+
+	// Guarded by kv.mu: deeds to memory that the next token waits for, and the
+	// progress that is told when there are none.
+	deeds      int
+	owed       int
+	owedReason model.Reason
 }
 
 func newStream(r model.Request) *stream {

@@ -10,5 +10,6 @@
 //	err = pool.Unmap(3) // RssAnon - 2 MiB
 //	err = pool.Close()
 //
-// A Pool belongs to one goroutine, but Mapped may be called from any.
+// Different pages of a Pool may be mapped and unmapped by different goroutines at
+// once, one page only by one; Mapped may be called at any time.
 package memory
