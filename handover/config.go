@@ -64,7 +64,8 @@ type EngineConfig struct {
 	ID      EngineID
 	Devices []DeviceID
 	Fence   Fence
-	// Pool is the whole KV pool: the ceiling of any bound.
+	// Pool is the whole KV pool: the ceiling of any bound. A static engine's may
+	// be unknown, 0: it is then part of what the device shows as resident.
 	Pool Bytes
 	// Resident is the bytes that cannot move, until the device shows more.
 	Resident Bytes
@@ -173,7 +174,8 @@ func (c Config) validateParties() error {
 			return fmt.Errorf("engines.%s: named twice, want one entry an engine", e.ID)
 		}
 		engines[e.ID] = true
-		if e.Pool <= 0 {
+		// A static pool that nobody knows stands in the engine's resident bytes.
+		if e.Pool < 0 || e.Pool == 0 && e.Fence != FenceStatic {
 			return fmt.Errorf("engines.%s.pool: got %v, want more than 0", e.ID, e.Pool)
 		}
 		if len(e.Devices) == 0 {

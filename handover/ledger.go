@@ -63,12 +63,25 @@ func (d *device) coming() Bytes {
 func (h *Handover) noteBreaches() {
 	for _, d := range h.devices {
 		over := max(0, -d.free())
-		if over > 0 && d.over == 0 {
-			d.breaches++
+		if d.read() {
+			if over > 0 && d.over == 0 {
+				d.breaches++
+			}
+			d.worst = max(d.worst, over)
 		}
 		d.over = over
-		d.worst = max(d.worst, over)
 	}
+}
+
+// read says that every engine of the device was seen or is known to be down;
+// before that its whole pool is charged, which is caution and not a fact.
+func (d *device) read() bool {
+	for _, e := range d.engines {
+		if !e.seen && !e.down {
+			return false
+		}
+	}
+	return true
 }
 
 // checkLedger panics when deciding made the ledger worse than the world did.

@@ -17,7 +17,7 @@ func (h *Handover) onArrived(e Arrived) {
 	h.seq++
 	r := &request{id: e.ID, engine: eng, seq: h.seq, arrived: h.now, slack: max(0, e.Slack), place: len(eng.requests)}
 	r.live = eng.pred.Admit(h.now, kvbudget.Spec{
-		PromptBytes: e.PromptBytes, MaxTokens: e.MaxTokens, Sequences: e.Sequences, Need: e.NeedBytes,
+		PromptBytes: e.PromptBytes, PromptTokens: e.PromptTokens, MaxTokens: e.MaxTokens, Sequences: e.Sequences, Need: e.NeedBytes,
 	}, h.insured())
 	r.atEnd = eng.pred.AtEnd(r.live)
 	eng.requests = append(eng.requests, r)

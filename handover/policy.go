@@ -50,6 +50,9 @@ func (h *Handover) settling() time.Duration {
 // what the world took beyond capacity.
 func (h *Handover) shrinkForNeed() {
 	for _, d := range h.devices {
+		if !d.read() {
+			continue
+		}
 		need := Bytes(0)
 		for _, e := range d.engines {
 			if e.fenced {

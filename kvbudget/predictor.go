@@ -19,6 +19,9 @@ const (
 // Spec is what is known of a request when it arrives.
 type Spec struct {
 	PromptBytes int
+	// PromptTokens, when above 0, is the prompt's exact count and replaces the
+	// estimate from its bytes.
+	PromptTokens int
 	// MaxTokens is the answer's limit, 0 when none was given.
 	MaxTokens int
 	// Sequences is the answers asked for; 0 is 1.
@@ -77,6 +80,9 @@ func NewPredictor(g Geometry, maxModelLen int) *Predictor {
 func (p *Predictor) Admit(at time.Duration, spec Spec, horizon time.Duration) *Live {
 	spec.Sequences = max(spec.Sequences, 1)
 	r := &Live{spec: spec, prompt: p.Ratio.Tokens(spec.PromptBytes), limit: spec.MaxTokens, arrived: at, moved: at}
+	if spec.PromptTokens > 0 {
+		r.prompt = spec.PromptTokens
+	}
 	if p.MaxModelLen > 0 {
 		room := max(1, p.MaxModelLen-r.prompt)
 		if r.limit == 0 || r.limit > room {
