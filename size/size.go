@@ -73,6 +73,20 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// UnmarshalJSON reads a whole number of bytes, as Bytes is written, or a text
+// that Parse reads.
+func (b *Bytes) UnmarshalJSON(text []byte) error {
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		*b = Bytes(n)
+		return nil
+	}
+	s, err := strconv.Unquote(string(text))
+	if err != nil {
+		return fmt.Errorf("size %s: want a whole number of bytes or a text such as \"640MiB\"", text)
+	}
+	return b.UnmarshalText([]byte(s))
+}
+
 // CeilTo rounds b up to a whole number of units; a unit of 0 leaves b as it is.
 func (b Bytes) CeilTo(unit Bytes) Bytes {
 	if unit <= 0 {

@@ -1,6 +1,7 @@
 package size
 
 import (
+	"encoding/json"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -28,6 +29,22 @@ func TestParseNamesTheValueAndTheRule(t *testing.T) {
 		if _, err := Parse(in); err == nil || err.Error() != want {
 			t.Errorf("Parse(%q) error %v, want %s", in, err, want)
 		}
+	}
+}
+
+func TestJSONIsANumberOfBytesOrAText(t *testing.T) {
+	for in, want := range map[string]Bytes{"7": 7, "-5": -5, `"64MiB"`: 64 * MiB} {
+		var got Bytes
+		if err := json.Unmarshal([]byte(in), &got); err != nil || got != want {
+			t.Errorf("%s: %v, %v, want %v", in, got, err, want)
+		}
+	}
+	if text, err := json.Marshal(64 * MiB); err != nil || string(text) != "67108864" {
+		t.Errorf("written as %s, %v", text, err)
+	}
+	var b Bytes
+	if err := json.Unmarshal([]byte("1.5"), &b); err == nil || err.Error() != `size 1.5: want a whole number of bytes or a text such as "640MiB"` {
+		t.Errorf("error %v", err)
 	}
 }
 

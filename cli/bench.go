@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lull-project/lull/benchmarks/proxybench"
+)
+
+// BenchCommand measures Lull itself; what is compared runs interleaved in one
+// run.
+func BenchCommand() *cobra.Command {
+	c := &cobra.Command{Use: "bench", Short: "Measure what Lull itself costs", Args: cobra.NoArgs}
+	c.AddCommand(benchProxyCommand())
+	return c
+}
+
+// benchProxyCommand compares direct calls, a bare reverse proxy and Lull.
+func benchProxyCommand() *cobra.Command {
+	cfg := proxybench.DefaultConfig()
+	c := &cobra.Command{
+		Use:   "proxy",
+		Short: "Time that the data path adds to an event, beside direct calls and a bare reverse proxy",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg.Command = strings.TrimSpace(c.CommandPath() + " " + strings.Join(args, " "))
+			return proxybench.Run(c.Context(), c.OutOrStdout(), cfg)
+		},
+	}
+	c.Flags().IntVar(&cfg.Requests, "requests", cfg.Requests, "requests per arm")
+	c.Flags().IntVar(&cfg.Concurrency, "concurrency", cfg.Concurrency, "clients at once")
+	c.Flags().StringVar(&cfg.Out, "out", cfg.Out, "JSON result")
+	return c
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lull-project/lull/config"
+)
+
+// run executes one command line and returns what it printed.
+func run(args ...string) (string, error) {
+	root := Root()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	return out.String(), err
+}
+
+func TestPrintedDefaultConfigIsValid(t *testing.T) {
+	text, err := run("config", "--print-default")
+	if err != nil || text != config.Example {
+		t.Fatalf("printed %q, %v", text, err)
+	}
+	path := filepath.Join(t.TempDir(), "lull.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run("config", path); err != nil || out != path+": valid\n" {
+		t.Errorf("checked: %q, %v", out, err)
+	}
+	if out, err := run("serve", "--config", path, "--check"); err != nil || out != "the config is valid\n" {
+		t.Errorf("serve --check: %q, %v", out, err)
+	}
+}
+
+func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "lull.yaml")
+	if err := os.WriteFile(bad, []byte("engines: []"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no config":   {[]string{"serve"}, "--config: got none, want the path of a lull.yaml"},
+		"both":        {[]string{"serve", "--config", bad, "--upstream", "http://a:1"}, "--config and --upstream: got both, want one"},
+		"bad file":    {[]string{"serve", "--config", bad}, bad + ": engines: got none, want at least one with a url"},
+		"bad url":     {[]string{"serve", "--upstream", "nowhere"}, `engines[0].url: got "nowhere", want http://host:port`},
+		"no such":     {[]string{"serve", "--config", bad + ".none"}, bad + ".none"},
+		"idle config": {[]string{"config"}, "config: got nothing to do, want --print-default or a FILE to check"},
+		"bad check":   {[]string{"config", bad}, "engines: got none"},
+		"flag":        {[]string{"serve", "--bogus"}, "unknown flag: --bogus"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := run(c.args...)
+			var usage usageError
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.As(err, &usage) {
+				t.Errorf("error %v (usage %v), want %q", err, errors.As(err, &usage), c.want)
+			}
+		})
+	}
+}
+
+func TestServeHasAtMostTenFlags(t *testing.T) {
+	for _, c := range Root().Commands() {
+		if c.Name() != "serve" {
+			continue
+		}
+		if n := strings.Count(c.Flags().FlagUsages(), "--"); n > 10 {
+			t.Errorf("serve has %d flags, want at most 10: the rest belongs into lull.yaml", n)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lull-project/lull/benchmarks/proxybench"
+)
+
+// exitUsage is the exit status for a bad config or a bad flag.
+const exitUsage = 2
+
+// usageError marks an error that the user mends in a file or on the command
+// line.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// Main runs one command and returns its exit status: 0, 1 for a failure, 2 for
+// a bad config or flag.
+func Main(args []string) int {
+	if proxybench.Child() { // a benchmark's upstream or proxy, started from this program
+		return 0
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := Root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "lull:", err)
+	var usage usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return 1
+}
+
+// Root is the whole command tree.
+func Root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "lull",
+		Short:         "Train in the lulls of an LLM server",
+		Long:          "Lull sits in front of an LLM server and makes a training job on the same device give memory back before requests feel it.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(ServeCommand(), EmulateCommand(), DemoCommand(), ConfigCommand(), BenchCommand())
+	return root
+}

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lull-project/lull/admin"
+	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/sidecar"
+)
+
+// ServeCommand is the sidecar: `lull serve --config lull.yaml`.
+func ServeCommand() *cobra.Command {
+	var path, upstream, listen string
+	var check bool
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the sidecar in front of an LLM server",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			file, err := serveFile(path, upstream)
+			if err != nil {
+				return usageError{err}
+			}
+			if listen != "" {
+				file.Listen = listen
+			}
+			if check {
+				fmt.Fprintln(c.OutOrStdout(), "the config is valid")
+				return nil
+			}
+			admin.Quiet()
+			s, err := sidecar.New(file, newLogger(file.Telemetry.LogLevel))
+			if err != nil {
+				return usageError{err}
+			}
+			return s.Run(c.Context(), c.OutOrStdout())
+		},
+	}
+	c.Flags().StringVar(&path, "config", "", "lull.yaml to serve by")
+	c.Flags().StringVar(&upstream, "upstream", "", "without a config: relay and measure the server at this URL, and lend nothing")
+	c.Flags().StringVar(&listen, "listen", "", "address for clients, instead of the config's")
+	c.Flags().BoolVar(&check, "check", false, "validate the config and exit")
+	return c
+}
+
+func serveFile(path, upstream string) (config.File, error) {
+	switch {
+	case path != "" && upstream != "":
+		return config.File{}, errors.New("--config and --upstream: got both, want one")
+	case path != "":
+		return config.Load(path)
+	case upstream != "":
+		f := config.ForUpstream(upstream)
+		return f, f.Validate()
+	}
+	return config.File{}, errors.New("--config: got none, want the path of a lull.yaml (see `lull config --print-default`) or --upstream URL")
+}
+
+func newLogger(level string) *slog.Logger {
+	var l slog.Level
+	_ = l.UnmarshalText([]byte(level)) // Validate has checked it
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+}

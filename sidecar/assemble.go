@@ -1,0 +1,195 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/engine"
+	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
+)
+
+// assembleRetry spaces the tries to reach the engines before the core is made.
+const assembleRetry = 250 * time.Millisecond
+
+// assemble waits until every engine has said what it is, then makes the core.
+// Until then requests pass and nothing is lent. It ends when ctx does.
+func (s *Sidecar) assemble(ctx context.Context) {
+	for {
+		core, drivers, err := s.tryAssemble(ctx)
+		if err == nil {
+			s.adopt(ctx, core, drivers)
+			return
+		}
+		s.loop.post(ctx, input{do: func(l *loop) { l.view.problem("engines", err.Error()) }})
+		if errors.Is(err, errNeverRight) {
+			s.log.Error("nothing will be lent", "err", err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(assembleRetry):
+		}
+	}
+}
+
+// errNeverRight marks a config that no waiting mends.
+var errNeverRight = errors.New("mend lull.yaml and start again; requests pass, nothing is lent")
+
+func (s *Sidecar) tryAssemble(ctx context.Context) (*handover.Handover, []*engineDriver, error) {
+	cfg := coreConfig(s.file, s.session)
+	var drivers []*engineDriver
+	for _, c := range s.file.Engines {
+		if len(c.Devices) == 0 {
+			continue // relayed and measured, not in any ledger
+		}
+		d, ec, err := s.meet(ctx, c)
+		if err != nil {
+			for _, d := range drivers {
+				_ = engine.Close(d.engine)
+			}
+			return nil, nil, err
+		}
+		drivers = append(drivers, d)
+		cfg.Engines = append(cfg.Engines, ec)
+	}
+	core, err := handover.New(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", err, errNeverRight)
+	}
+	return core, drivers, nil
+}
+
+// meet opens an engine and reads it once.
+func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, handover.EngineConfig, error) {
+	none := handover.EngineConfig{}
+	ec := engine.DefaultConfig()
+	ec.Name, ec.Kind, ec.URL, ec.PID, ec.Page = c.Name, c.Kind, c.URL, c.PID, c.Page
+	ec.Pool, ec.BytesPerToken, ec.BlockTokens = c.Pool, c.BytesPerToken, c.BlockTokens
+	e, err := engine.Open(ec)
+	if err != nil {
+		return nil, none, err
+	}
+	sample, err := e.Observe(ctx)
+	if err != nil {
+		_ = engine.Close(e)
+		return nil, none, err
+	}
+	d := &engineDriver{
+		id: handover.EngineID(c.Name), engine: e, loop: s.loop, log: s.log, busy: s.busy.Load,
+		every: cadenceOf(e.Capabilities()), bounds: make(chan struct{}, 1),
+		truth: &residency{now: s.loop.clock, port: portOf(c.URL), pid: c.PID},
+	}
+	resident := d.truth.resident(ctx, e, sample)
+	hc, err := describe(c, e.Capabilities(), sample, resident)
+	if err != nil {
+		_ = engine.Close(e)
+		return nil, none, err
+	}
+	return d, hc, nil
+}
+
+// describe joins what the config says, what the engine says and what the device
+// shows; the config wins.
+func describe(c config.Engine, can engine.Capabilities, s engine.Sample, resident size.Bytes) (handover.EngineConfig, error) {
+	out := handover.EngineConfig{
+		ID: handover.EngineID(c.Name), Fence: handover.FenceStatic, Pool: pick(c.Pool, s.Pool), Resident: pick(c.Resident, resident, s.Resident),
+		StartBytes: c.Start, BytesPerToken: pick(c.BytesPerToken, s.BytesPerToken), BlockTokens: max(c.BlockTokens, s.BlockTokens),
+		MaxModelLen: s.MaxModelLen, Preempts: can.Preempts, AllocDelay: c.AllocDelay,
+	}
+	if c.BlockTokens > 0 {
+		out.BlockTokens = c.BlockTokens
+	}
+	for _, id := range c.Devices {
+		out.Devices = append(out.Devices, handover.DeviceID(id))
+	}
+	if can.Bound {
+		out.Fence = handover.FenceHard
+		switch {
+		case out.Pool <= 0:
+			return out, fmt.Errorf("engines.%s.pool: the engine does not say it, want its size: %w", c.Name, errNeverRight)
+		case out.BytesPerToken <= 0:
+			return out, fmt.Errorf("engines.%s.bytes_per_token: the engine does not say it, want its size: %w", c.Name, errNeverRight)
+		}
+	}
+	if can.Static && out.Pool > 0 && c.Resident == 0 {
+		// The pool was allocated at start, so it stands in the process's bytes as far
+		// as it was touched; what is not touched yet must stay free as well.
+		out.Resident = max(0, out.Resident-min(s.Held, out.Resident))
+	}
+	return out, nil
+}
+
+// pick is the first that is known.
+func pick(values ...size.Bytes) size.Bytes {
+	for _, v := range values {
+		if v > 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+func portOf(raw string) int {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return 0
+	}
+	if port, err := strconv.Atoi(u.Port()); err == nil {
+		return port
+	}
+	port, _ := net.LookupPort("tcp", u.Scheme)
+	return port
+}
+
+// coreConfig is the part of the core's config that lull.yaml alone decides.
+func coreConfig(f config.File, session uint32) handover.Config {
+	cfg := handover.DefaultConfig()
+	cfg.Session = session
+	cfg.Mode, cfg.StaticKVFrac = f.Policy.Mode, f.Policy.StaticKVFrac
+	cfg.Quantum, cfg.Reserve, cfg.Quantile, cfg.Horizon = f.Policy.Quantum, f.Policy.Reserve, f.Policy.Quantile, f.Policy.Horizon
+	cfg.AckWithin, cfg.Hold, cfg.Owed, cfg.QueueLimit = f.Admission.Within, f.Admission.Hold, f.Admission.Owed, f.Admission.QueueLimit
+	for _, d := range f.Devices {
+		cfg.Devices = append(cfg.Devices, handover.DeviceConfig{ID: handover.DeviceID(d.ID), Capacity: d.Capacity, Headroom: d.Headroom})
+	}
+	return cfg
+}
+
+// adopt hands the core to the loop, tells it of the trainers that came before,
+// and lets the drivers run.
+func (s *Sidecar) adopt(ctx context.Context, core *handover.Handover, drivers []*engineDriver) {
+	done := make(chan struct{})
+	s.loop.post(ctx, input{do: func(l *loop) {
+		defer close(done)
+		l.core = core
+		l.view.clearProblem("engines")
+		for _, d := range drivers {
+			l.engines[d.id] = d
+		}
+		for id, t := range l.trainers {
+			if t.session != nil {
+				l.step(helloEvent(l.now(), id, t.hello))
+			}
+			l.readTrainer(t)
+			l.drain()
+		}
+	}})
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return
+	}
+	s.lent.Store(true)
+	s.log.Info("lending", "engines", len(drivers))
+	for _, d := range drivers {
+		s.wg.Go(func() { d.observe(ctx) })
+		s.wg.Go(func() { d.bound(ctx) })
+	}
+}

@@ -1,0 +1,192 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/lull-project/lull/engine"
+	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
+	"github.com/lull-project/lull/telemetry"
+)
+
+// missesForDown is how many unanswered readings in a row make an engine down; a
+// refused connection makes it so at once.
+const missesForDown = 3
+
+// doorbell is an engine that says by itself when an allocation fell short.
+type doorbell interface{ Shortages() <-chan struct{} }
+
+// engineDriver observes one engine and sets its bound. Two goroutines of it run
+// beside the loop: a bound must not wait for a reading.
+type engineDriver struct {
+	id     handover.EngineID
+	engine engine.Engine
+	loop   *loop
+	log    *slog.Logger
+	truth  *residency
+	busy   func() bool
+	every  cadence
+
+	bounds   chan struct{} // wakes the bounder
+	mu       sync.Mutex
+	wanted   *handover.SetBound // newest wins
+	confirms atomic.Uint64      // epoch of the newest confirmed bound
+
+	up     bool
+	misses int
+	pid    int
+}
+
+// cadence is the interval of readings.
+type cadence struct{ busy, idle time.Duration }
+
+// cadenceOf follows what a reading costs and how fresh it can be: a bound that
+// moves is watched closely, a /metrics page lags by its own scrape anyway.
+func cadenceOf(c engine.Capabilities) cadence {
+	if c.Bound {
+		return cadence{busy: 20 * time.Millisecond, idle: time.Second}
+	}
+	return cadence{busy: 250 * time.Millisecond, idle: time.Second}
+}
+
+// observe ends when ctx does.
+func (e *engineDriver) observe(ctx context.Context) {
+	var rings <-chan struct{}
+	if d, ok := e.engine.(doorbell); ok {
+		rings = d.Shortages()
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-rings:
+		}
+		e.look(ctx)
+		wait := e.every.idle
+		if e.busy() {
+			wait = e.every.busy
+		}
+		timer.Reset(wait)
+	}
+}
+
+func (e *engineDriver) look(ctx context.Context) {
+	sample, err := e.engine.Observe(ctx)
+	if err != nil {
+		e.missed(ctx, err)
+		return
+	}
+	if e.up && e.pid != 0 && sample.PID != 0 && sample.PID != e.pid {
+		e.say(ctx, false) // it died and came back between two readings
+	}
+	e.misses = 0
+	if sample.PID != 0 {
+		e.pid = sample.PID
+	}
+	if !e.up {
+		e.say(ctx, true)
+	}
+	if sample.BoundEpoch < e.confirms.Load() {
+		return // read before the last confirmed bound
+	}
+	seen := seenEvent(e.id, sample, e.truth.resident(ctx, e.engine, sample))
+	e.loop.post(ctx, input{do: func(l *loop) { l.view.engine(e.id, sample, "") }, event: seen})
+}
+
+func seenEvent(id handover.EngineID, s engine.Sample, resident size.Bytes) func(handover.At) handover.Event {
+	return func(at handover.At) handover.Event {
+		return handover.EngineSeen{
+			At: at, Engine: id, Held: s.Held, Evictable: s.Evictable, Bound: s.Bound, Needed: s.Needed,
+			Resident: resident, Running: s.Running, Waiting: s.Waiting, Short: s.Short,
+		}
+	}
+}
+
+// missed counts a reading that failed. An engine that answers what cannot be
+// read stays up: inference is untouched, and nothing is decided on it.
+func (e *engineDriver) missed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	e.misses++
+	e.loop.post(ctx, input{do: func(l *loop) { l.view.engine(e.id, engine.Sample{}, err.Error()) }})
+	unreachable := errors.Is(err, engine.ErrUnreachable) || errors.Is(err, engine.ErrNotReady)
+	if e.up && unreachable && (e.misses >= missesForDown || errors.Is(err, syscall.ECONNREFUSED)) {
+		e.say(ctx, false)
+	}
+}
+
+func (e *engineDriver) say(ctx context.Context, up bool) {
+	e.up = up
+	e.truth.forget()
+	e.log.Info("engine", "engine", e.id, "up", up, "pid", e.pid)
+	e.loop.post(ctx, input{event: func(at handover.At) handover.Event {
+		if up {
+			return handover.EngineUp{At: at, Engine: e.id}
+		}
+		return handover.EngineDown{At: at, Engine: e.id}
+	}})
+}
+
+// setBound leaves the newest bound for the bounder; it never waits.
+func (e *engineDriver) setBound(b handover.SetBound) {
+	e.mu.Lock()
+	e.wanted = &b
+	e.mu.Unlock()
+	select {
+	case e.bounds <- struct{}{}:
+	default:
+	}
+}
+
+// bound ends when ctx does.
+func (e *engineDriver) bound(ctx context.Context) {
+	bounder, ok := e.engine.(engine.Bounder)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.bounds:
+		}
+		e.mu.Lock()
+		b := e.wanted
+		e.wanted = nil
+		e.mu.Unlock()
+		if b == nil || !ok {
+			continue
+		}
+		e.send(ctx, bounder, *b)
+	}
+}
+
+func (e *engineDriver) send(ctx context.Context, bounder engine.Bounder, b handover.SetBound) {
+	sample, err := bounder.SetBound(ctx, uint64(b.Epoch), b.Bytes)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		e.log.Warn("bound not set; the engine's last bound counts on", "engine", e.id, "epoch", b.Epoch, "bound", b.Bytes, "err", err)
+		e.loop.post(ctx, input{event: func(at handover.At) handover.Event {
+			return handover.BoundFailed{At: at, Engine: e.id, Epoch: b.Epoch}
+		}})
+		return
+	}
+	e.confirms.Store(uint64(b.Epoch))
+	e.loop.post(ctx, input{
+		do: func(l *loop) {
+			l.record(telemetry.Event{Kind: "bound_set", Owner: string(e.id), Epoch: uint64(b.Epoch), Bytes: int64(sample.Bound), From: int64(sample.Held)})
+		},
+		event: func(at handover.At) handover.Event {
+			return handover.BoundSet{At: at, Engine: e.id, Epoch: b.Epoch, Bound: sample.Bound, Held: sample.Held}
+		},
+	})
+}

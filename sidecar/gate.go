@@ -1,0 +1,132 @@
+package sidecar
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/proxy"
+	"github.com/lull-project/lull/slo"
+	"github.com/lull-project/lull/telemetry"
+)
+
+var (
+	_ proxy.Gate          = (*gate)(nil)
+	_ proxy.Observer      = (*gate)(nil)
+	_ proxy.EventObserver = (*gate)(nil)
+)
+
+// answerLimit bounds the wait for the loop itself, beyond the time that a
+// request can spare: a loop that does not answer must not delay a client.
+const answerLimit = 50 * time.Millisecond
+
+// gate stands between the proxy and the loop.
+type gate struct {
+	loop    *loop
+	metrics *telemetry.Metrics
+	score   *score
+	lent    func() bool // is there a core to ask
+}
+
+// Admit parks the request until the core has spoken. It fails open: without a
+// core, or when the loop does not answer in time, the request goes.
+func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
+	g.metrics.RequestStarted()
+	id := handover.RequestID(r.ID)
+	req := g.loop.requests.add(id)
+	if !g.lent() {
+		return proxy.Verdict{Forward: true, Outcome: proxy.OutcomeForwarded}
+	}
+	slack := g.score.slack(r.ArrivedAt)
+	limit, stop := context.WithTimeout(ctx, slack+answerLimit)
+	defer stop()
+	g.loop.post(limit, input{event: func(at handover.At) handover.Event {
+		return handover.Arrived{
+			At: at, ID: id, Engine: handover.EngineID(r.Engine), PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
+			MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack,
+		}
+	}})
+	select {
+	case v := <-req.verdict:
+		return refusalOrGo(v)
+	case <-limit.Done():
+		req.decided.Store(true)
+		return proxy.Verdict{Forward: true, Outcome: proxy.OutcomeForwardedUnconfirmed}
+	}
+}
+
+func refusalOrGo(v verdict) proxy.Verdict {
+	if v.forward {
+		return proxy.Verdict{Forward: true, Outcome: string(v.outcome)}
+	}
+	out := proxy.Verdict{Outcome: string(v.outcome), RetryAfter: v.retryAfter, Status: http.StatusServiceUnavailable,
+		Code: "lull_memory_late", Message: "memory for this request could not be made free in time; try again later"}
+	if v.outcome == handover.OutcomeRejectedCapacity {
+		out.Status, out.Code = http.StatusTooManyRequests, "lull_queue_full"
+		out.Message = "too many requests wait for memory; try again later"
+	}
+	return out
+}
+
+// Content counts a content event and its gap.
+func (g *gate) Content(id string, at time.Time, tokens int) {
+	req := g.loop.requests.get(handover.RequestID(id))
+	if req == nil {
+		return
+	}
+	req.tokens.Add(int64(tokens))
+	offset := int64(at.Sub(g.loop.start))
+	if last := req.lastAt.Swap(offset); last != 0 {
+		gap := time.Duration(offset - last)
+		g.metrics.Gap(gap)
+		g.score.gap(gap)
+	}
+}
+
+// Event counts a step of generation, also one whose text is empty: it took KV
+// all the same.
+func (g *gate) Event(id string, _ time.Time) {
+	if req := g.loop.requests.get(handover.RequestID(id)); req != nil {
+		req.events.Add(1)
+	}
+}
+
+// Done closes the account of a request and tells the core, once for every
+// ending.
+func (g *gate) Done(r proxy.Record) {
+	id := handover.RequestID(r.ID)
+	if g.loop.requests.get(id) == nil {
+		g.metrics.RequestStarted() // ended before it was admitted: its body could not be read
+	}
+	ttft, _ := r.TTFT()
+	g.metrics.RequestDone(telemetry.Request{
+		Model: r.Model, Outcome: r.Outcome, TTFT: ttft, Held: heldTime(r),
+		PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
+	})
+	g.score.done(r)
+	finished := input{event: func(at handover.At) handover.Event {
+		g.loop.requests.remove(id)
+		prompt, output := 0, 0
+		if r.TokenSource == proxy.TokensFromUsage {
+			prompt, output = r.PromptTokens, r.OutputTokens
+		}
+		return handover.Finished{At: at, ID: id, PromptTokens: prompt, OutputTokens: output}
+	}}
+	select {
+	case g.loop.inputs <- finished:
+	default: // the loop is far behind: a goroutine of its own waits, the relay does not
+		go g.loop.post(g.loop.ctx, finished)
+	}
+}
+
+// heldTime is the time in the gate, when it was more than the loop's own answer.
+func heldTime(r proxy.Record) time.Duration {
+	if r.Admission == proxy.OutcomeForwarded || r.Admission == "" {
+		return 0
+	}
+	return r.Held
+}
+
+// objective is the config's, in the core's words.
+func objective(ttft, tbt time.Duration) slo.Objective { return slo.Objective{TTFT: ttft, TBT: tbt} }

@@ -1,0 +1,99 @@
+package sidecar
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lull-project/lull/handover"
+)
+
+// verdict is the core's word on one request.
+type verdict struct {
+	forward    bool
+	outcome    handover.Outcome
+	retryAfter time.Duration
+}
+
+// request is one live request.
+type request struct {
+	id       handover.RequestID
+	verdict  chan verdict // one word, buffered
+	tokens   atomic.Int64 // content tokens so far
+	events   atomic.Int64 // generation events so far, with text or without
+	lastAt   atomic.Int64 // offset of the last content event
+	reported int64        // loop only: tokens that the core knows of
+	decided  atomic.Bool
+}
+
+// requests is the table of live requests. Relays add to their own entry without
+// a lock that the loop holds for long.
+type requests struct {
+	mu    sync.RWMutex
+	byID  map[handover.RequestID]*request
+	count atomic.Int64
+}
+
+func newRequests() *requests { return &requests{byID: map[handover.RequestID]*request{}} }
+
+func (r *requests) add(id handover.RequestID) *request {
+	req := &request{id: id, verdict: make(chan verdict, 1)}
+	r.mu.Lock()
+	r.byID[id] = req
+	r.mu.Unlock()
+	r.count.Add(1)
+	return req
+}
+
+func (r *requests) get(id handover.RequestID) *request {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.byID[id]
+}
+
+func (r *requests) remove(id handover.RequestID) {
+	r.mu.Lock()
+	_, known := r.byID[id]
+	delete(r.byID, id)
+	r.mu.Unlock()
+	if known {
+		r.count.Add(-1)
+	}
+}
+
+// live is how many there are.
+func (r *requests) live() int { return int(r.count.Load()) }
+
+// resolve gives a request its verdict; the first word counts.
+func (r *requests) resolve(id handover.RequestID, v verdict) {
+	if req := r.get(id); req != nil && req.decided.CompareAndSwap(false, true) {
+		req.verdict <- v
+	}
+}
+
+// held are the requests without a verdict.
+func (r *requests) held() map[handover.RequestID]*request {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := map[handover.RequestID]*request{}
+	for id, req := range r.byID {
+		if !req.decided.Load() {
+			out[id] = req
+		}
+	}
+	return out
+}
+
+// progress lists the requests whose token count rose since the last call.
+func (r *requests) progress() []handover.Progress {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []handover.Progress
+	for id, req := range r.byID {
+		if n := max(req.tokens.Load(), req.events.Load()); n > req.reported {
+			req.reported = n
+			out = append(out, handover.Progress{ID: id, OutputTokens: int(n)})
+		}
+	}
+	return out
+}

@@ -1,0 +1,73 @@
+package sidecar
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/engine"
+	"github.com/lull-project/lull/size"
+)
+
+// residency measures an engine's bytes that cannot move: its process's bytes by
+// the device's books, less its baseline and the KV that it holds. KV moves while
+// one reads, so a figure counts only when the engine says the same before and
+// after.
+type residency struct {
+	now  func() time.Time
+	port int
+	pid  int // from the config; 0 finds it
+	last time.Time
+
+	seen  int          // found by the port
+	shown atomic.Int64 // the last one used, for readers on other goroutines
+}
+
+// residencyEvery spaces the measurements: walking a process tree takes a
+// millisecond or more for a server with many threads.
+const residencyEvery = time.Second
+
+// resident is 0 when this reading cannot say.
+func (r *residency) resident(ctx context.Context, e engine.Engine, before engine.Sample) size.Bytes {
+	if now := r.now(); now.Sub(r.last) < residencyEvery {
+		return 0
+	} else {
+		r.last = now
+	}
+	pid := r.find(before)
+	r.shown.Store(int64(pid))
+	if pid == 0 {
+		return before.Resident
+	}
+	b, err := device.ReadTree(pid)
+	if err != nil {
+		return before.Resident
+	}
+	after, err := e.Observe(ctx)
+	if err != nil || after.Held != before.Held {
+		return 0
+	}
+	return max(0, b-before.Baseline-before.Held)
+}
+
+// find prefers the config's word, then the engine's, then the listener of its
+// port; the last is kept until the engine goes down.
+func (r *residency) find(s engine.Sample) int {
+	if r.pid != 0 {
+		return r.pid
+	}
+	if s.PID != 0 {
+		return s.PID
+	}
+	if r.seen == 0 {
+		r.seen, _ = device.PIDByPort(r.port) // 0 when nobody can be seen there
+	}
+	return r.seen
+}
+
+// forget makes the next reading find the process and measure anew.
+func (r *residency) forget() { r.seen, r.last = 0, time.Time{} }
+
+// known is the process that was measured last; 0 when none could be found.
+func (r *residency) known() int { return int(r.shown.Load()) }

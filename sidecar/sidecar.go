@@ -1,0 +1,267 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lull-project/lull/admin"
+	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/engine"
+	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/proxy"
+	"github.com/lull-project/lull/telemetry"
+	"github.com/lull-project/lull/trainer"
+)
+
+// drainLimit is how long open streams may go on after the sidecar is told to
+// stop.
+const drainLimit = 30 * time.Second
+
+// Sidecar is one running `lull serve`.
+type Sidecar struct {
+	file    config.File
+	log     *slog.Logger
+	session uint32
+	locks   []*device.Lock
+	metrics *telemetry.Metrics
+	events  *telemetry.Events
+	loop    *loop
+	gate    *gate
+	busy    atomic.Bool
+	lent    atomic.Bool
+	closing atomic.Bool
+	wg      sync.WaitGroup
+}
+
+// New takes the locks of the config's devices and makes everything that needs
+// no network. Close it by running it, or by Release.
+func New(file config.File, log *slog.Logger) (*Sidecar, error) {
+	if err := file.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Sidecar{file: file, log: log, metrics: telemetry.NewMetrics()}
+	if err := s.lock(); err != nil {
+		return nil, err
+	}
+	if err := coreConfig(file, s.session).Validate(); err != nil {
+		s.release()
+		return nil, err
+	}
+	if file.Telemetry.Events != "" {
+		events, err := telemetry.OpenEvents(file.Telemetry.Events, s.metrics)
+		if err != nil {
+			s.release()
+			return nil, err
+		}
+		s.events = events
+	}
+	s.wire()
+	return s, nil
+}
+
+// wire makes the loop and the gate.
+func (s *Sidecar) wire() {
+	score := &score{
+		objective: objective(s.file.SLO.TTFT, s.file.SLO.TBT), spare: s.file.Admission.Within, now: time.Now, metrics: s.metrics,
+	}
+	s.loop = &loop{
+		ctx: context.Background(), clock: time.Now, start: time.Now(), inputs: make(chan input, inputQueue), log: s.log,
+		metrics: s.metrics, events: s.events, pace: defaultPace(), requests: newRequests(), flag: &s.busy,
+		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
+		recent: &history{}, view: newView(score, s.session),
+	}
+	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load}
+}
+
+// lock takes every device's lock; the session is the largest of their counters.
+func (s *Sidecar) lock() error {
+	for _, d := range s.file.Devices {
+		l, err := device.Acquire(s.file.StateDir, d.ID)
+		if err != nil {
+			s.release()
+			return err
+		}
+		s.locks = append(s.locks, l)
+		s.session = max(s.session, l.Session)
+	}
+	return nil
+}
+
+func (s *Sidecar) release() {
+	for _, l := range s.locks {
+		if err := l.Release(); err != nil {
+			s.log.Warn("device lock not released", "err", err)
+		}
+	}
+	if err := s.events.Close(); err != nil {
+		s.log.Warn("events file not closed", "err", err)
+	}
+}
+
+// Run serves until ctx ends, then lets open streams finish within drainLimit.
+// It prints one JSON line on ready when it listens.
+func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
+	defer s.release()
+	loopCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s.loop.ctx = loopCtx
+	servers, err := s.listen()
+	if err != nil {
+		return err
+	}
+	channel, err := trainer.Listen(s.trainerConfig(), s.sessions())
+	if err != nil {
+		servers.close()
+		return err
+	}
+	s.wg.Go(func() { s.loop.run(loopCtx) })
+	s.wg.Go(func() { s.assemble(loopCtx) })
+	servers.serve()
+	if err := servers.announce(ready, channel.Addr()); err != nil {
+		s.log.Warn("ready line not written", "err", err)
+	}
+	<-ctx.Done()
+	s.closing.Store(true)
+	s.log.Info("stopping; open streams may finish", "within", drainLimit)
+	err = servers.drain()
+	err = errors.Join(err, channel.Close())
+	stop()
+	s.wg.Wait()
+	for _, d := range s.loop.engines {
+		err = errors.Join(err, engine.Close(d.engine))
+	}
+	return err
+}
+
+func (s *Sidecar) sessions() *sessions {
+	devices := map[handover.DeviceID]bool{}
+	for _, d := range s.file.Devices {
+		devices[handover.DeviceID(d.ID)] = true
+	}
+	return &sessions{loop: s.loop, log: s.log, metrics: s.metrics, devices: devices}
+}
+
+func (s *Sidecar) trainerConfig() trainer.Config {
+	c := trainer.DefaultConfig()
+	c.Path, c.Heartbeat, c.Lease, c.Session = s.file.Trainers.Socket, s.file.Trainers.Heartbeat, s.file.Trainers.Lease, s.session
+	c.Fault = func(_ *trainer.Session, err error) { s.log.Warn("control channel", "err", err) }
+	if n := len(s.file.Trainers.AllowUIDs); n > 0 {
+		c.AllowedUIDs = allowed(s.file.Trainers.AllowUIDs)
+		c.Mode = 0o666 // the peer's uid is what is checked
+	}
+	return c
+}
+
+// State, Handovers and Problems make the Sidecar the admin API's Source.
+func (s *Sidecar) State() any { return s.loop.view.read() }
+
+// Handovers are the last ones, newest first.
+func (s *Sidecar) Handovers() any { return s.loop.recent.newestFirst() }
+
+// Problems says in sentences why the sidecar is not ready.
+func (s *Sidecar) Problems() []string {
+	if s.closing.Load() {
+		return []string{"stopping"}
+	}
+	return s.loop.view.read().Problems
+}
+
+// servers are the two HTTP listeners.
+type servers struct {
+	path                   *proxy.Proxy
+	data, operator         *http.Server
+	dataSocket, operSocket net.Listener
+	wg                     sync.WaitGroup
+	log                    *slog.Logger
+}
+
+func (s *Sidecar) listen() (*servers, error) {
+	cfg := proxy.DefaultConfig()
+	cfg.IdleLimit = s.file.Proxy.IdleTimeout
+	cfg.Upstreams = nil
+	for _, e := range s.file.Engines {
+		cfg.Upstreams = append(cfg.Upstreams, proxy.Upstream{Name: e.Name, URL: e.URL})
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	path := proxy.New(cfg, s.gate, s.gate)
+	out := &servers{
+		log:      s.log,
+		path:     path,
+		data:     proxy.Server(path),
+		operator: &http.Server{Handler: admin.New(s, s.metrics.Handler()), ReadHeaderTimeout: 10 * time.Second},
+	}
+	out.data.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+	var err error
+	if out.dataSocket, err = net.Listen("tcp", s.file.Listen); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if out.operSocket, err = net.Listen("tcp", s.file.Admin.Listen); err != nil {
+		_ = out.dataSocket.Close()
+		return nil, fmt.Errorf("admin.listen: %w", err)
+	}
+	return out, nil
+}
+
+func (v *servers) serve() {
+	run := func(srv *http.Server, l net.Listener) {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			v.log.Error("listener ended", "addr", l.Addr(), "err", err)
+		}
+	}
+	v.wg.Go(func() { run(v.data, v.dataSocket) })     // ends when drain shuts it down
+	v.wg.Go(func() { run(v.operator, v.operSocket) }) // likewise
+}
+
+func (v *servers) close() {
+	_ = v.dataSocket.Close()
+	_ = v.operSocket.Close()
+}
+
+// announce prints the ready line.
+func (v *servers) announce(w io.Writer, socket string) error {
+	path, err := filepath.Abs(socket)
+	if err != nil {
+		path = socket
+	}
+	return json.NewEncoder(w).Encode(map[string]string{
+		"listening": v.dataSocket.Addr().String(), "admin": v.operSocket.Addr().String(), "socket": path,
+	})
+}
+
+// drain lets open streams finish, then cuts what is left.
+func (v *servers) drain() error {
+	ctx, stop := context.WithTimeout(context.Background(), drainLimit)
+	defer stop()
+	err := v.data.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		v.log.Warn("open streams were cut", "after", drainLimit)
+		err = v.data.Close()
+	}
+	err = errors.Join(err, v.operator.Close())
+	v.path.Close()
+	v.wg.Wait()
+	return err
+}
+
+// allowed adds the sidecar's own user and root to the config's.
+func allowed(uids []int) []uint32 {
+	own := []uint32{0, uint32(os.Getuid())}
+	for _, u := range uids {
+		own = append(own, uint32(u))
+	}
+	return own
+}

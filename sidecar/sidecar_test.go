@@ -1,0 +1,175 @@
+package sidecar
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/size"
+)
+
+func TestBurstTakesMemoryFromTrainingAndGivesItBack(t *testing.T) {
+	r := newRig(t, nil)
+	startFakeTrainer(t, r.socket, "honest")
+	r.until("training has most of the elastic bytes", func() bool { return r.budget() >= 500*size.MiB })
+	before := r.budget()
+	r.mustAllBeWhole(r.burst(12, 400, 60))
+	var shrunk bool
+	var list []Handover
+	r.getJSON("/api/v1/handovers", &list)
+	for _, h := range list {
+		shrunk = shrunk || h.Direction == "shrink" && h.Result == "confirmed" && h.FreedBytes > 0 && h.TookUS > 0
+	}
+	if !shrunk {
+		t.Errorf("no confirmed shrink that freed bytes among %+v", list)
+	}
+	r.until("training has its memory back", func() bool { return r.budget() >= before-32*size.MiB })
+}
+
+func TestRequestsFlowWhileTheTrainerSaysNothing(t *testing.T) {
+	for _, manner := range []string{"silent", "lying"} {
+		t.Run(manner, func(t *testing.T) {
+			r := newRig(t, nil)
+			startFakeTrainer(t, r.socket, manner)
+			r.until("training holds memory", func() bool {
+				s := r.state()
+				return len(s.Ledger.Trainers) > 0 && s.Ledger.Trainers[0].Held >= 400*size.MiB
+			})
+			r.mustAllBeWhole(r.burst(8, 600, 40))
+			s := r.state()
+			if bound, held := s.Ledger.Engines[0].Bound, s.Ledger.Trainers[0].Held; bound+held > rigElastic {
+				t.Errorf("the bound rose to %v though the device shows training with %v of %v", bound, held, rigElastic)
+			}
+		})
+	}
+}
+
+func TestKilledTrainersBytesAreUsedOnceTheDeviceShowsThemGone(t *testing.T) {
+	r := newRig(t, nil)
+	p := startFakeTrainer(t, r.socket, "silent")
+	r.until("training holds memory", func() bool {
+		s := r.state()
+		return len(s.Ledger.Trainers) > 0 && s.Ledger.Trainers[0].Held >= 400*size.MiB
+	})
+	answers := make(chan []answer)
+	go func() { answers <- r.burst(10, 600, 40) }()
+	r.until("a shrink is owed", func() bool {
+		text, _ := os.ReadFile(r.file.Telemetry.Events)
+		return strings.Contains(string(text), `"shrink":true`)
+	})
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.mustAllBeWhole(<-answers)
+	r.until("the ledger has forgotten the trainer", func() bool { return len(r.state().Trainers) == 0 })
+}
+
+func TestTrainingMakesRoomForARestartOfTheEngine(t *testing.T) {
+	r := newRig(t, nil)
+	startFakeTrainer(t, r.socket, "honest")
+	r.until("training has grown", func() bool { return r.budget() >= 500*size.MiB })
+	_ = r.engine.Process.Kill()
+	_ = r.engine.Wait()
+	r.until("the ledger knows that the engine is down", func() bool { return r.state().Ledger.Engines[0].Down })
+	if a := r.chat(10, 2); a.status != http.StatusBadGateway || !strings.Contains(a.body, "lull_upstream_unreachable") {
+		t.Errorf("with the engine down: %d %q, want 502 with the code lull_upstream_unreachable", a.status, a.body)
+	}
+	r.startEngine()
+	r.until("the engine is up again", func() bool { return !r.state().Ledger.Engines[0].Down })
+	r.mustAllBeWhole(r.burst(4, 200, 20))
+	r.until("training has grown again", func() bool { return r.budget() >= 500*size.MiB })
+}
+
+func TestRestartedSidecarFencesBeforeItDecides(t *testing.T) {
+	r := newRig(t, nil)
+	startFakeTrainer(t, r.socket, "honest")
+	r.until("training has grown", func() bool { return r.budget() >= 500*size.MiB })
+	first := r.state().Session
+	r.stop()
+	r.start()
+	if now := r.state().Session; now != first+1 {
+		t.Errorf("session %d after %d, want one more", now, first)
+	}
+	r.mustAllBeWhole(r.burst(4, 200, 20))
+}
+
+func TestWithoutADeviceRequestsPassAndNothingIsLent(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	r.file.Devices, r.file.Engines[0].Devices = nil, nil
+	r.start()
+	r.mustAllBeWhole(r.burst(4, 50, 10))
+}
+
+func TestEngineThatComesLateIsServedFromTheStart(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	f := r.file
+	f.Engines[0].URL = "http://" + freeAddr(t)
+	s, err := New(f, quietLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	if got := s.Problems(); len(got) != 0 {
+		t.Errorf("before it runs: %v", got)
+	}
+}
+
+func TestReadyzNamesTheEngineThatDoesNotAnswer(t *testing.T) {
+	r := newRig(t, nil)
+	_ = r.engine.Process.Kill()
+	_ = r.engine.Wait()
+	r.until("readyz says so", func() bool {
+		resp, err := r.client.Get(r.admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode == 503 && strings.Contains(string(text), "engine main") && strings.Contains(string(text), "no answer")
+	})
+}
+
+func TestSecondSidecarOfADeviceIsRefused(t *testing.T) {
+	r := newRig(t, nil)
+	_, err := New(r.file, quietLogger())
+	if err == nil || !strings.Contains(err.Error(), "host0.lock: another sidecar holds it") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestBadCoreValueNamesItsKey(t *testing.T) {
+	f := config.ForUpstream("http://127.0.0.1:1")
+	f.Policy.Quantile = 99
+	_, err := New(f, quietLogger())
+	if err == nil || err.Error() != "policy.quantile: got 99, want a fraction in (0, 1)" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestInFlightIsZeroAfterEveryEnding(t *testing.T) {
+	r := newRig(t, nil)
+	r.mustAllBeWhole(r.burst(6, 50, 10))
+	short := &http.Client{Transport: &http.Transport{}, Timeout: 50 * time.Millisecond}
+	defer short.CloseIdleConnections()
+	body := `{"model":"lull-emulated","stream":true,"max_tokens":900,"emulate":{"output_tokens":900},"messages":[{"role":"user","content":"one two"}]}`
+	if resp, err := short.Post(r.base+"/v1/chat/completions", "application/json", strings.NewReader(body)); err == nil {
+		_, _ = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+	}
+	r.until("nobody is in flight", func() bool {
+		resp, err := r.client.Get(r.admin + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return strings.Contains(string(text), "lull_requests_in_flight 0\n")
+	})
+}

@@ -1,0 +1,194 @@
+package sidecar
+
+import (
+	"log/slog"
+
+	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
+	"github.com/lull-project/lull/telemetry"
+	"github.com/lull-project/lull/trainer"
+)
+
+var _ trainer.Handler = (*sessions)(nil)
+
+// sender is what the loop needs of a session.
+type sender interface {
+	Send(m trainer.Message) error
+	Close()
+}
+
+// trainerPeer is one trainer as the loop knows it; it outlives its session until
+// the device shows its process gone.
+type trainerPeer struct {
+	id        handover.TrainerID
+	session   sender // nil once the connection ended
+	process   *device.Process
+	baseline  size.Bytes
+	minBudget size.Bytes
+	ended     bool
+	hello     trainer.Hello
+	report    *trainer.Report
+}
+
+// order sends a budget; without a session there is nobody to hear it, and the
+// core counts the trainer's bytes until the device shows them gone.
+func (t *trainerPeer) order(o handover.Order) error {
+	if t.session == nil {
+		return nil
+	}
+	return t.session.Send(trainer.Budget{Epoch: uint64(o.Epoch), Bytes: o.Bytes, Within: o.Within, Reason: o.Reason})
+}
+
+func (t *trainerPeer) refuseFloor(r handover.RefuseFloor) {
+	if t.session != nil {
+		_ = t.session.Send(trainer.Refused{Floor: r.Floor, Reason: "the device has no room for a higher floor"})
+	}
+}
+
+// read is the device's word: the bytes of the process beyond its baseline.
+func (t *trainerPeer) read() (size.Bytes, error) {
+	if t.ended || t.process == nil {
+		return 0, device.ErrGone
+	}
+	b, err := t.process.Read()
+	if err != nil {
+		return 0, err
+	}
+	return max(0, b-t.baseline), nil
+}
+
+func (t *trainerPeer) close() {
+	if t.process != nil {
+		_ = t.process.Close()
+	}
+}
+
+// sessions turns what trainers say into inputs of the loop. Its methods run on
+// the sessions' goroutines.
+type sessions struct {
+	loop    *loop
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+	devices map[handover.DeviceID]bool
+}
+
+// place is the config's name of the device that a trainer says it is on. A
+// process knows host memory as "cpu"; that is the one host device, where there
+// is one.
+func (s *sessions) place(said string) (handover.DeviceID, bool) {
+	id := handover.DeviceID(said)
+	if s.devices[id] {
+		return id, true
+	}
+	if said != "cpu" || len(s.devices) != 1 {
+		return "", false
+	}
+	for only := range s.devices {
+		id = only
+	}
+	return id, true
+}
+
+func (s *sessions) id(ses *trainer.Session) handover.TrainerID {
+	return handover.TrainerID(ses.Key().String())
+}
+
+// Hello opens the process's books first: without them nothing that the trainer
+// gives back could be confirmed.
+func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
+	id := s.id(ses)
+	place, ok := s.place(h.Device)
+	if !ok {
+		s.log.Warn("trainer is on a device that lull.yaml does not name; it keeps its own budget and nothing is lent to it", "trainer", id, "device", h.Device)
+		return
+	}
+	h.Device = string(place)
+	process, err := device.Open(ses.PID())
+	if err != nil {
+		s.log.Warn("trainer's process cannot be read; nothing that it gives back can be confirmed", "trainer", id, "pid", ses.PID(), "err", err)
+	}
+	s.log.Info("trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
+	s.loop.post(s.loop.ctx, input{
+		do: func(l *loop) {
+			if old := l.trainers[id]; old != nil {
+				old.close()
+			}
+			l.trainers[id] = &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, hello: h}
+		},
+		event: func(at handover.At) handover.Event { return helloEvent(at, id, h) },
+	})
+	s.loop.post(s.loop.ctx, input{do: func(l *loop) {
+		if t := l.trainers[id]; t != nil {
+			l.readTrainer(t)
+			l.drain()
+		}
+	}})
+}
+
+func helloEvent(at handover.At, id handover.TrainerID, h trainer.Hello) handover.Event {
+	return handover.Hello{
+		At: at, Trainer: id, Job: h.Job, Device: handover.DeviceID(h.Device), Floor: h.Floor, FloorKnown: h.FloorKnown,
+		Ceiling: h.Ceiling, Held: h.Held, LastEpoch: handover.Epoch(h.LastEpoch), MinBudget: h.MinBudget, Suspended: h.Suspended,
+	}
+}
+
+// Ack goes to the core with the trainer's own word; the device is asked next.
+func (s *sessions) Ack(ses *trainer.Session, a trainer.Ack) {
+	id := s.id(ses)
+	s.loop.post(s.loop.ctx, input{
+		do: func(l *loop) {
+			l.record(telemetry.Event{Kind: "ack", Owner: string(id), Epoch: a.Epoch, Bytes: int64(a.Held), How: a.How,
+				TookUS: (a.Waited + a.Freed).Microseconds()})
+		},
+		event: func(at handover.At) handover.Event {
+			return handover.Acked{At: at, Trainer: id, Epoch: handover.Epoch(a.Epoch), Held: a.Held, How: a.How}
+		},
+	})
+}
+
+// FloorRequest asks the core.
+func (s *sessions) FloorRequest(ses *trainer.Session, r trainer.Request) {
+	id := s.id(ses)
+	s.loop.post(s.loop.ctx, input{event: func(at handover.At) handover.Event {
+		return handover.FloorAsked{At: at, Trainer: id, Floor: r.Floor}
+	}})
+}
+
+// Report is kept for the admin API and metrics; it is advice.
+func (s *sessions) Report(ses *trainer.Session, r trainer.Report) {
+	id, key := s.id(ses), ses.Key()
+	s.metrics.TrainingSamples(key.Job, rankLabel(key.Rank), float64(r.Samples))
+	s.loop.post(s.loop.ctx, input{do: func(l *loop) {
+		if t := l.trainers[id]; t != nil {
+			t.report = &r
+			l.view.publish(l)
+		}
+	}})
+}
+
+// Gone keeps the trainer until the device shows its bytes gone.
+func (s *sessions) Gone(ses *trainer.Session, why trainer.Reason) {
+	id := s.id(ses)
+	s.log.Info("trainer gone", "trainer", id, "why", why)
+	gone := false
+	s.loop.post(s.loop.ctx, input{
+		do: func(l *loop) {
+			if t := l.trainers[id]; t != nil && t.session == sender(ses) {
+				t.session, gone = nil, true
+			}
+		},
+		event: func(at handover.At) handover.Event {
+			if !gone {
+				return handover.Tick{At: at} // a newer session has taken its place
+			}
+			return handover.TrainerGone{At: at, Trainer: id}
+		},
+	})
+	s.loop.post(s.loop.ctx, input{do: func(l *loop) {
+		if t := l.trainers[id]; t != nil && gone {
+			l.readTrainer(t)
+			l.drain()
+		}
+	}})
+}

@@ -1,0 +1,190 @@
+package sidecar
+
+import (
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/lull-project/lull/engine"
+	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/slo"
+	"github.com/lull-project/lull/trainer"
+)
+
+// State is /api/v1/state. Bytes are plain numbers.
+type State struct {
+	// Session counts this sidecar's starts on its devices.
+	Session uint32 `json:"session"`
+	// Lending is false until every engine has said what it is, and after the core
+	// failed.
+	Lending bool `json:"lending"`
+	// Requests are those that have not ended.
+	Requests int             `json:"requests_live"`
+	Ledger   *handover.State `json:"ledger,omitempty"`
+	Engines  []EngineState   `json:"engines"`
+	Trainers []TrainerState  `json:"trainers"`
+	SLO      slo.Attainment  `json:"slo"`
+	Problems []string        `json:"problems"`
+}
+
+// EngineState is an engine's own last word.
+type EngineState struct {
+	Name    string         `json:"name"`
+	Kind    string         `json:"kind"`
+	Static  bool           `json:"static"`
+	Note    string         `json:"note,omitempty"`
+	PID     int            `json:"pid,omitempty"`
+	Sample  *engine.Sample `json:"sample,omitempty"`
+	Problem string         `json:"problem,omitempty"`
+}
+
+// TrainerState is a trainer's own last word.
+type TrainerState struct {
+	ID        string          `json:"id"`
+	Connected bool            `json:"connected"`
+	PID       int64           `json:"pid"`
+	Baseline  int64           `json:"baseline_bytes"`
+	Floor     int64           `json:"floor_bytes"`
+	MinBudget int64           `json:"min_budget_bytes"`
+	Report    *trainer.Report `json:"report,omitempty"`
+}
+
+// staticNote is what an operator must read before waiting for a handover.
+const staticNote = "static pool: this server allocated its KV cache at start and gives nothing back; Lull measures and relays it and has nothing to lend from it"
+
+// publishEvery bounds how often the state is laid out for readers: it costs more
+// than a step.
+const publishEvery = 50 * time.Millisecond
+
+// view is what the admin API reads; the loop writes it.
+type view struct {
+	score *score
+
+	mu       sync.Mutex
+	state    State
+	samples  map[handover.EngineID]engine.Sample
+	trouble  map[handover.EngineID]string
+	problems map[string]string
+	epoch    handover.Epoch
+	laidOut  handover.At
+	dirty    bool
+}
+
+func newView(s *score, session uint32) *view {
+	return &view{
+		score: s, state: State{Session: session}, samples: map[handover.EngineID]engine.Sample{},
+		trouble: map[handover.EngineID]string{}, problems: map[string]string{}, epoch: handover.NewEpoch(session, 0),
+	}
+}
+
+func (v *view) sawEpoch(e handover.Epoch) {
+	v.mu.Lock()
+	v.epoch = max(v.epoch, e)
+	v.mu.Unlock()
+}
+
+func (v *view) lastEpoch() handover.Epoch {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.epoch
+}
+
+func (v *view) problem(about, text string) {
+	v.mu.Lock()
+	v.problems[about] = text
+	v.mu.Unlock()
+}
+
+func (v *view) clearProblem(about string) {
+	v.mu.Lock()
+	delete(v.problems, about)
+	v.mu.Unlock()
+}
+
+// engine keeps an engine's last sample, or why there is none.
+func (v *view) engine(id handover.EngineID, s engine.Sample, trouble string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if trouble == "" {
+		v.samples[id] = s
+		delete(v.trouble, id)
+		return
+	}
+	v.trouble[id] = trouble
+}
+
+// publish lays the state out, at most every publishEvery; force does it now.
+func (v *view) publish(l *loop) {
+	at := l.now()
+	v.mu.Lock()
+	due := at-v.laidOut >= publishEvery || v.laidOut == 0
+	v.dirty = !due
+	v.mu.Unlock()
+	if due {
+		v.layOut(l, at)
+	}
+}
+
+func (v *view) layOut(l *loop, at handover.At) {
+	var ledger *handover.State
+	if l.core != nil {
+		s := l.core.Snapshot()
+		ledger = &s
+		exportLedger(l.metrics, s)
+	}
+	trainers := make([]TrainerState, 0, len(l.trainers))
+	for _, t := range l.trainers {
+		trainers = append(trainers, TrainerState{
+			ID: string(t.id), Connected: t.session != nil, PID: t.hello.PID, Baseline: int64(t.baseline),
+			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report,
+		})
+	}
+	sort.Slice(trainers, func(i, j int) bool { return trainers[i].ID < trainers[j].ID })
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.laidOut, v.dirty = at, false
+	v.state.Lending = l.core != nil
+	v.state.Requests = l.requests.live()
+	v.state.Ledger, v.state.Trainers = ledger, trainers
+	v.state.Engines = v.engineStates(l)
+}
+
+func (v *view) engineStates(l *loop) []EngineState {
+	out := make([]EngineState, 0, len(l.engines))
+	for id, d := range l.engines {
+		can := d.engine.Capabilities()
+		es := EngineState{Name: string(id), Kind: can.Kind, Static: can.Static, PID: d.truth.known(), Problem: v.trouble[id]}
+		if can.Static {
+			es.Note = staticNote
+		}
+		if s, ok := v.samples[id]; ok {
+			es.Sample = &s
+		}
+		out = append(out, es)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// read is the state as of now, for the admin API.
+func (v *view) read() State {
+	attained := v.score.attainment()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.state
+	s.SLO = attained
+	s.Problems = v.problemList()
+	return s
+}
+
+func (v *view) problemList() []string {
+	out := []string{}
+	for about, text := range v.problems {
+		out = append(out, about+": "+text)
+	}
+	for id, text := range v.trouble {
+		out = append(out, "engine "+string(id)+": "+text)
+	}
+	sort.Strings(out)
+	return out
+}
