@@ -25,6 +25,9 @@ func EmulateCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Faults = joinFaults(faults)
+			if err := cfg.Validate(); err != nil {
+				return usageError{err}
+			}
 			return emulator.Run(cmd.Context(), cfg, cmd.OutOrStdout())
 		},
 	}

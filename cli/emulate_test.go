@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -54,8 +55,12 @@ func TestEmulateErrorsNameTheFlag(t *testing.T) {
 		cmd.SetArgs(strings.Fields(args))
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
-		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+		err := cmd.ExecuteContext(t.Context())
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", args, err, want)
+		}
+		if usage := new(usageError); strings.HasPrefix(want, "emulate: ") && !errors.As(err, usage) {
+			t.Errorf("%s: %v is no usage error, so the exit status would be 1", args, err)
 		}
 	}
 }
