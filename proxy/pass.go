@@ -16,6 +16,10 @@ import (
 func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	p.passing.Add(1)
 	defer p.passing.Add(-1)
+	// An answer may begin before the request has ended, or before the transport has
+	// seen that it has: without this the server takes the rest of the body from
+	// under the transport, which then breaks the answer.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	r = r.WithContext(context.WithValue(ctx, cancelKey{}, cancel))

@@ -198,3 +198,60 @@ func TestInterimResponsesPass(t *testing.T) {
 		res.Body.Close()
 	}
 }
+
+// TestAnswerMayBeginBeforeTheRequestsEndWasSeen has an upstream that answers as
+// soon as it has the body, which is often before the transport has seen its end.
+func TestAnswerMayBeginBeforeTheRequestsEndWasSeen(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, r.ContentLength)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range 3 {
+			io.WriteString(w, chunk("x"))
+			w.(http.Flusher).Flush()
+		}
+	}, withConfig(func(c *Config) { c.ScanBytes = 100 }))
+	body := strings.Repeat("x", 2000)
+	for range 300 {
+		for _, path := range []string{"/other", chatPath} {
+			if got := text(t, r.post(path, body)); got != strings.Repeat(chunk("x"), 3) {
+				t.Fatalf("%s: got %q", path, got)
+			}
+		}
+	}
+}
+
+func TestAnswerBeforeTheRequestsEndPasses(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		br := bufio.NewReader(r.Body)
+		for {
+			line, err := br.ReadString('\n')
+			if err != nil {
+				return
+			}
+			io.WriteString(w, "echo "+line)
+			w.(http.Flusher).Flush()
+		}
+	})
+	pr, pw := io.Pipe()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "POST", r.server.URL+"/duplex", pr)
+	go io.WriteString(pw, "a\n") // ends when the proxy has read it
+	res, err := r.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	br := bufio.NewReader(res.Body)
+	for _, next := range []string{"b\n", ""} {
+		if line, err := br.ReadString('\n'); err != nil || !strings.HasPrefix(line, "echo ") {
+			t.Fatalf("got %q, %v", line, err)
+		}
+		if next != "" {
+			io.WriteString(pw, next)
+		}
+	}
+	pw.Close()
+	text(t, res)
+}
