@@ -23,9 +23,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 E2E = "/e2e"
 # Where Python tests lie, and the environment that they need. A test of the repository holds this list complete.
-PYTEST_ROOTS = {"trainer/python": "base", "engine/vllm_plugin": "full"}
+PYTEST_ROOTS = {"scripts": "base", "trainer/python": "base", "engine/vllm_plugin": "full"}
 # What `fast` runs of them: tests that need no torch.
-FAST_PYTEST = {"trainer/python": ["tests/protocol"]}
+FAST_PYTEST = {"scripts": [], "trainer/python": ["tests/protocol"]}
 HEARTBEAT_SECONDS = 30.0
 
 
@@ -118,7 +118,7 @@ class GoRun:
         output = "".join(self._output.pop((package, ""), []))
         if action == "fail":
             if not any(f.startswith(f"{short(package)}.") for f in self._tally.failed):
-                self._tally.failed.append(package)  # it did not build, or ended outside any test
+                self._tally.failed.append(short(package))  # it did not build, or ended outside any test
             say(output.rstrip())
         elif action == "pass":
             say(f"ok   {package} {took:.1f}s")

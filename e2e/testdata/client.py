@@ -54,7 +54,8 @@ def main() -> None:
         create = client.completions.create
     if how == "whole":
         answer = create(**options)
-        emit(text=text_of(answer.choices[0]), tokens=answer.usage.completion_tokens, finish=answer.choices[0].finish_reason)
+        choice = answer.choices[0]
+        emit(text=text_of(choice), tokens=answer.usage.completion_tokens, finish=choice.finish_reason)
         return
     text, finish, tokens = "", "", 0
     for chunk in create(**options, stream=True, stream_options={"include_usage": True}):
