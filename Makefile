@@ -39,8 +39,8 @@ lint: ## gofmt, go vet, staticcheck, ruff, mypy --strict
 
 bench: bench-handover bench-proxy ## both benchmarks
 
-bench-handover: build sysdeps ## how long memory takes to come back from a running PyTorch job -> out/bench/handover.json
-	py=$$(scripts/pyenv base) && $(LULL) bench handover --python "$$py" --out out/bench/handover.json
+bench-handover: sysdeps ## how long memory takes to come back from a running PyTorch job -> out/bench/handover.json
+	py=$$(scripts/pyenv base) && "$$py" benchmarks/handover_bench.py --python "$$py" --out out/bench/handover.json
 
 bench-proxy: build ## what the relay adds to the time of an event -> out/bench/proxy.json
 	$(LULL) bench proxy --out out/bench/proxy.json

@@ -91,6 +91,9 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+		// The same order twice is one order, so net/http may send it again on a fresh
+		// connection; a nil value says so without sending a header.
+		req.Header["Idempotency-Key"] = nil
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
