@@ -46,12 +46,15 @@ type shrink struct {
 	How     string
 }
 
-// freedShrinks are the confirmed shrinks after which the device showed less.
+// freedShrinks are the confirmed shrinks by which the trainer gave memory back
+// and after which the device showed less.
 func freedShrinks(events []sidecarEvent) []shrink {
 	var list []shrink
 	for _, e := range events {
-		confirmed := e.Result == "confirmed" || e.Result == "late"
-		if e.Kind != "handover" || !e.Shrink || !confirmed || size.Bytes(e.Freed) < freedLeast {
+		if e.Kind != "handover" || !e.Shrink || size.Bytes(e.Freed) < freedLeast {
+			continue
+		}
+		if e.Result != "confirmed" && e.Result != "late" || e.How == "nothing" || e.How == "superseded" {
 			continue
 		}
 		took := time.Duration(e.TookUS) * time.Microsecond
@@ -104,8 +107,8 @@ func (h *HandoverSummary) lull(r *phaseRun) {
 	q := quantilesMS(took)
 	h.MeanMS, h.P50MS, h.P99MS, h.MaxMS = ms(mean(took)), q.P50, q.P99, q.Max
 	h.Rebounds = r.Verdict.Rebounds
-	h.MicrobatchMSMean = r.Report.MicrobatchMS
-	h.Recomputed, h.WorkLostSampleS = r.Report.Recomputed, r.Report.WorkLost
+	h.MicrobatchMSMean = ms(r.Report.MicrobatchTook)
+	h.Recomputed, h.WorkLostSampleS = r.Report.Recomputed, r.Report.WorkLostSampleSeconds
 }
 
 func (h *HandoverSummary) naive(r *phaseRun) {

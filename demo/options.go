@@ -25,6 +25,10 @@ type Options struct {
 	Python string
 	// Phases are the phases to run, in this order; empty means all.
 	Phases []string
+	// TrainerNice is the nice value of the training job, 0 to 19. Default 10: on a
+	// quiet machine it has a core for itself anyway; where other work competes for
+	// that core, a higher value starves the job.
+	TrainerNice int
 	// Seed drives prompts, weights and data order.
 	Seed uint64
 	// Root is the folder with demo/train.py and trainer/python.
@@ -57,6 +61,9 @@ func (o Options) Validate() error {
 	}
 	if o.Requests < 0 {
 		return fmt.Errorf("demo: --requests: got %d, want 0 (all) or more", o.Requests)
+	}
+	if o.TrainerNice < 0 || o.TrainerNice > 19 {
+		return fmt.Errorf("demo: --trainer-nice: got %d, want 0 to 19", o.TrainerNice)
 	}
 	if o.Engine != "emulator" {
 		return fmt.Errorf("demo: --engine: got %q, want emulator", o.Engine)

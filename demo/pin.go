@@ -12,7 +12,7 @@ import (
 
 // Placement says which cores the training job and everything else run on. The
 // demo measures memory, so the job must not steal the server's timers: it gets
-// one core for itself and the lowest priority, and the report says so.
+// one core for itself and a lower priority, and the report says so.
 type Placement struct {
 	Trainer, Rest []int // cores; empty leaves a process where it is
 	TrainerNice   int
@@ -20,8 +20,8 @@ type Placement struct {
 
 // placement gives the trainer the last of the allowed cores and the rest to the
 // rest; with one core nobody is pinned.
-func placement(allowed []int) Placement {
-	p := Placement{TrainerNice: 19}
+func placement(allowed []int, nice int) Placement {
+	p := Placement{TrainerNice: nice}
 	if n := len(allowed); n > 1 {
 		p.Trainer, p.Rest = allowed[n-1:], allowed[:n-1]
 	}

@@ -33,7 +33,7 @@ func TestReportIsOnePageWithEveryPlotAndNoLinkOutside(t *testing.T) {
 	}
 	for _, want := range []string{
 		"competition for compute between inference and training is <b>not</b> in these figures", "CC-BY 4.0",
-		"a machine", "<code>lull demo</code>", "order to shrink", "missed by", "trainer on core 1 at nice 19",
+		"a machine", "<code>lull demo</code>", "order to shrink", "missed by", "trainer on core 1 at nice 10",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("page lacks %q", want)

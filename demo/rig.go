@@ -101,7 +101,11 @@ func (r *runner) startSidecar(ctx context.Context, g *rig, p Phase, slo Objectiv
 // startTrainer starts the training job of a phase.
 func (r *runner) startTrainer(g *rig, p Phase, logs string) error {
 	file := filepath.Join(logs, "train.jsonl")
-	env := []string{"LULL_SOCKET=" + filepath.Join(g.tmp, "lull.sock")}
+	env := []string{
+		"LULL_SOCKET=" + filepath.Join(g.tmp, "lull.sock"), "LULL_DEVICE=" + deviceID,
+		// Until the sidecar has granted anything the job lives on its own budget.
+		"LULL_BUDGET=" + startBudget,
+	}
 	if p.Release != "" {
 		env = append(env, "LULL_RELEASE="+p.Release)
 	}
@@ -112,6 +116,9 @@ func (r *runner) startTrainer(g *rig, p Phase, logs string) error {
 
 // train starts demo/train.py under lull.run, on its own core and niced.
 func (r *runner) train(logs, file string, env []string, args ...string) (*proc, *trainLog, error) {
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return nil, nil, fmt.Errorf("start trainer: %w", err)
+	}
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		return nil, nil, fmt.Errorf("start trainer: %w", err)
 	}
@@ -211,11 +218,9 @@ func (g *rig) state(ctx context.Context) ([]byte, error) {
 
 // trainerReport is the trainer's own last report, as the sidecar passes it on.
 type trainerReport struct {
-	MicrobatchMS float64 `json:"microbatch_ms"`
-	BatchMS      float64 `json:"batch_ms"`
-	Recomputed   int     `json:"recomputed"`
-	WorkLost     float64 `json:"work_lost_sample_s"`
-	Microbatch   int     `json:"microbatch"`
+	MicrobatchTook        time.Duration
+	Recomputed            int
+	WorkLostSampleSeconds float64
 }
 
 // parseState takes the first trainer's report out of /api/v1/state.

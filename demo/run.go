@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/lull-project/lull/benchmarks/traces"
@@ -23,6 +24,7 @@ type runner struct {
 	capacity size.Bytes
 	floor    size.Bytes
 	curve    []trainLine
+	busy     string // a warning about other work on the machine
 }
 
 // Run runs the demo and writes report.html, events.jsonl and summary.json into
@@ -41,6 +43,12 @@ func Run(ctx context.Context, out io.Writer, opts Options) (Summary, error) {
 		return Summary{}, fmt.Errorf("demo: %w", err)
 	}
 	defer restore()
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		r.busy = busy(string(load), runtime.NumCPU())
+	}
+	if r.busy != "" {
+		fmt.Fprintln(out, "demo: warning:", r.busy)
+	}
 	fmt.Fprintf(out, "demo: %d requests in %v; %s\n", len(r.reqs), opts.Window, r.place)
 	if err := r.measureTrainer(ctx); err != nil {
 		return Summary{}, err
@@ -72,7 +80,7 @@ func (r *runner) prepare() error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	r.place = placement(cores)
+	r.place = placement(cores, r.opts.TrainerNice)
 	rows, err := traces.AzureConversation()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -161,7 +169,7 @@ func (r *runner) summarise(runs []*phaseRun, slo Objectives) Summary {
 		DeviceBytes: int64(r.capacity), ElasticBytes: int64(r.sizing.Elastic), FloorBytes: int64(r.floor),
 		Handover: summariseHandovers(runs), Audit: summariseAudit(runs),
 		Seed: r.opts.Seed, Trace: traces.AzureConversationSource,
-		Machine: machine(), Placement: r.place.String(), Command: command(os.Args),
+		Machine: machine(), Busy: r.busy, Placement: r.place.String(), Command: command(os.Args),
 	}
 	for _, run := range runs {
 		s.Phases = append(s.Phases, summarisePhase(run, slo))

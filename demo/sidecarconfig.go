@@ -19,6 +19,13 @@ type sidecarConfig struct {
 	SLO                      Objectives
 }
 
+// deviceID is the device's name in lull.yaml; startBudget is what the trainer
+// uses before it has seen a sidecar.
+const (
+	deviceID    = "host0"
+	startBudget = "16MiB"
+)
+
 // yaml renders the file for `lull serve --config`; all that it does not say
 // stays at the defaults, so that the demo measures what a user gets.
 func (c sidecarConfig) yaml() string {
@@ -28,9 +35,9 @@ func (c sidecarConfig) yaml() string {
 	line("state_dir: %q", c.StateDir)
 	line("admin: {listen: %q}", "127.0.0.1:0")
 	line("devices:")
-	line("  - {id: host0, kind: host, capacity: %d, headroom: %d}", int64(c.Capacity), int64(c.Headroom))
+	line("  - {id: %s, kind: host, capacity: %d, headroom: %d}", deviceID, int64(c.Capacity), int64(c.Headroom))
 	line("engines:")
-	line("  - {name: main, kind: emulator, url: %q, devices: [host0], pid: %d}", c.EngineURL, c.EnginePID)
+	line("  - {name: main, kind: emulator, url: %q, devices: [%s], pid: %d}", c.EngineURL, deviceID, c.EnginePID)
 	line("trainers: {socket: %q}", c.Socket)
 	line("policy: {mode: %s, static_kv_frac: %v}", c.Mode, c.StaticKVFrac)
 	line("slo: {ttft: %s, tbt: %s}", roundUS(c.SLO.TTFT), roundUS(c.SLO.TBT))

@@ -23,8 +23,10 @@ type Summary struct {
 	Seed       uint64 `json:"seed"`
 	Trace      string `json:"trace"`
 	Machine    string `json:"machine"`
-	Placement  string `json:"placement"`
-	Command    string `json:"command"`
+	// Busy warns of other work on the machine, empty when there was little.
+	Busy      string `json:"busy,omitempty"`
+	Placement string `json:"placement"`
+	Command   string `json:"command"`
 	// SameLossDiff is the largest relative difference of the loss at the same
 	// optimizer step between phases: every phase trains the same job.
 	SameLossDiff float64 `json:"same_step_loss_max_rel_diff"`

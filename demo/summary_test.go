@@ -134,7 +134,7 @@ func fakeRuns() []*phaseRun {
 					sidecarEvent{T: unixUS(t), Kind: "hold", ID: "a"}, sidecarEvent{T: unixUS(t + 5), Kind: "release", ID: "a"},
 				)
 			}
-			run.Report = trainerReport{MicrobatchMS: 800, Recomputed: 12, WorkLost: 1.5}
+			run.Report = trainerReport{MicrobatchTook: 800 * time.Millisecond, Recomputed: 12, WorkLostSampleSeconds: 1.5}
 		}
 		var samples []rawSample
 		for k := range 5000 {
@@ -151,7 +151,7 @@ func fakeRuns() []*phaseRun {
 }
 
 func fakeRunner() *runner {
-	r := &runner{opts: DefaultOptions(), sizing: DefaultSizing(), epoch: t0, capacity: 1056 * m, floor: 96 * m, place: placement([]int{0, 1})}
+	r := &runner{opts: DefaultOptions(), sizing: DefaultSizing(), epoch: t0, capacity: 1056 * m, floor: 96 * m, place: placement([]int{0, 1}, 10)}
 	for _, b := range []int64{40, 80, 160, 320} {
 		r.curve = append(r.curve, trainLine{Budget: b << 20, Rate: 20 + float64(b)/40})
 	}
@@ -281,8 +281,8 @@ func TestTailWaitsForWholeLines(t *testing.T) {
 }
 
 func TestStateWithoutATrainerIsAnError(t *testing.T) {
-	got, err := parseState([]byte(`{"trainers":[{"id":"a","report":{"microbatch_ms":810.5,"recomputed":3,"work_lost_sample_s":0.5}}]}`))
-	if err != nil || got.MicrobatchMS != 810.5 || got.Recomputed != 3 || got.WorkLost != 0.5 {
+	got, err := parseState([]byte(`{"trainers":[{"id":"a","report":{"MicrobatchTook":810500000,"Recomputed":3,"WorkLostSampleSeconds":0.5}}]}`))
+	if err != nil || got.MicrobatchTook != 810500*time.Microsecond || got.Recomputed != 3 || got.WorkLostSampleSeconds != 0.5 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for in, want := range map[string]string{`{"trainers":[]}`: "got no trainers, want one", "no": `sidecar state "no"`} {

@@ -83,6 +83,7 @@ func TestOptionsErrorsNameTheFlag(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"demo: --seconds: got 0, want 1 to 600":                           func(o *Options) { o.Window = 0 },
 		"demo: --requests: got -1, want 0 (all) or more":                  func(o *Options) { o.Requests = -1 },
+		"demo: --trainer-nice: got 20, want 0 to 19":                      func(o *Options) { o.TrainerNice = 20 },
 		`demo: --engine: got "tgi", want emulator`:                        func(o *Options) { o.Engine = "tgi" },
 		`demo: --out: got "", want a folder`:                              func(o *Options) { o.Out = "" },
 		`demo: --phases: got "all", want some of inference-only, static-`: func(o *Options) { o.Phases = []string{"all"} },
@@ -97,13 +98,13 @@ func TestOptionsErrorsNameTheFlag(t *testing.T) {
 }
 
 func TestTrainerGetsTheLastCoreForItself(t *testing.T) {
-	if p := placement([]int{0, 1}); p.Trainer[0] != 1 || p.Rest[0] != 0 || !strings.Contains(p.String(), "trainer on core 1 at nice 19") {
+	if p := placement([]int{0, 1}, 10); p.Trainer[0] != 1 || p.Rest[0] != 0 || !strings.Contains(p.String(), "trainer on core 1 at nice 10") {
 		t.Errorf("two cores: got %+v, %s", p, p)
 	}
-	if p := placement([]int{4, 5, 9}); p.Trainer[0] != 9 || len(p.Rest) != 2 {
+	if p := placement([]int{4, 5, 9}, 10); p.Trainer[0] != 9 || len(p.Rest) != 2 {
 		t.Errorf("three cores: got %+v", p)
 	}
-	if p := placement([]int{3}); p.Trainer != nil || p.Rest != nil || !strings.Contains(p.String(), "nothing is pinned") {
+	if p := placement([]int{3}, 10); p.Trainer != nil || p.Rest != nil || !strings.Contains(p.String(), "nothing is pinned") {
 		t.Errorf("one core: got %+v, %s", p, p)
 	}
 }
