@@ -60,6 +60,11 @@ type Engine struct {
 	Start         size.Bytes `koanf:"start"`
 	BytesPerToken size.Bytes `koanf:"bytes_per_token"`
 	BlockTokens   int        `koanf:"block_tokens"`
+	// MinBound is never undercut, so that the engine can always serve one request
+	// without a handover. 0 means the largest request that it accepts, at most an
+	// eighth of the pool. Larger lends less, smaller can leave a long request
+	// waiting behind a trainer that does not answer.
+	MinBound size.Bytes `koanf:"min_bound"`
 	// AllocDelay is the engine's own delay from a request's arrival to its first
 	// KV block, during which a handover costs the request nothing.
 	AllocDelay time.Duration `koanf:"alloc_delay"`

@@ -112,6 +112,7 @@ func describe(c config.Engine, can engine.Capabilities, s engine.Sample, residen
 	}
 	if can.Bound {
 		out.Fence = handover.FenceHard
+		out.MinBound = pick(c.MinBound, min(size.Bytes(s.MaxModelLen)*out.BytesPerToken, out.Pool/8))
 		switch {
 		case out.Pool <= 0:
 			return out, fmt.Errorf("engines.%s.pool: the engine does not say it, want its size: %w", c.Name, errNeverRight)

@@ -131,6 +131,13 @@ func (r *rig) startEngine() {
 // start starts a sidecar by the rig's file and waits until it lends.
 func (r *rig) start() {
 	r.t.Helper()
+	r.launch()
+	r.until("the sidecar lends", func() bool { return r.state().Lending })
+}
+
+// launch starts it and waits until it listens.
+func (r *rig) launch() {
+	r.t.Helper()
 	s, err := New(r.file, slog.New(slog.NewTextHandler(r.logs, nil)))
 	if err != nil {
 		r.t.Fatal(err)
@@ -154,7 +161,6 @@ func (r *rig) start() {
 			}
 		})
 	}
-	r.until("the sidecar lends", func() bool { return r.state().Lending })
 }
 
 // until waits for what the world will show; it fails after 10 s.
@@ -197,13 +203,20 @@ func (r *rig) state() rigState {
 	return s
 }
 
-func (r *rig) budget() size.Bytes {
+// held is what the device shows of the trainer's activation bytes.
+func (r *rig) held() size.Bytes {
 	for _, t := range r.state().Ledger.Trainers {
 		if !t.Gone {
-			return t.Budget
+			return t.Held
 		}
 	}
 	return 0
+}
+
+// untilHeld waits until the trainer has taken at least b.
+func (r *rig) untilHeld(b size.Bytes) {
+	r.t.Helper()
+	r.until("training holds "+b.String(), func() bool { return r.held() >= b })
 }
 
 func (r *rig) getJSON(path string, into any) {

@@ -16,8 +16,7 @@ import (
 func TestBurstTakesMemoryFromTrainingAndGivesItBack(t *testing.T) {
 	r := newRig(t, nil)
 	startFakeTrainer(t, r.socket, "honest")
-	r.until("training has most of the elastic bytes", func() bool { return r.budget() >= 500*size.MiB })
-	before := r.budget()
+	r.untilHeld(500 * size.MiB)
 	r.mustAllBeWhole(r.burst(12, 400, 60))
 	var shrunk bool
 	var list []Handover
@@ -28,7 +27,7 @@ func TestBurstTakesMemoryFromTrainingAndGivesItBack(t *testing.T) {
 	if !shrunk {
 		t.Errorf("no confirmed shrink that freed bytes among %+v", list)
 	}
-	r.until("training has its memory back", func() bool { return r.budget() >= before-32*size.MiB })
+	r.untilHeld(500 * size.MiB)
 }
 
 func TestRequestsFlowWhileTheTrainerSaysNothing(t *testing.T) {
@@ -36,10 +35,7 @@ func TestRequestsFlowWhileTheTrainerSaysNothing(t *testing.T) {
 		t.Run(manner, func(t *testing.T) {
 			r := newRig(t, nil)
 			startFakeTrainer(t, r.socket, manner)
-			r.until("training holds memory", func() bool {
-				s := r.state()
-				return len(s.Ledger.Trainers) > 0 && s.Ledger.Trainers[0].Held >= 400*size.MiB
-			})
+			r.untilHeld(400 * size.MiB)
 			r.mustAllBeWhole(r.burst(8, 600, 40))
 			s := r.state()
 			if bound, held := s.Ledger.Engines[0].Bound, s.Ledger.Trainers[0].Held; bound+held > rigElastic {
@@ -52,10 +48,7 @@ func TestRequestsFlowWhileTheTrainerSaysNothing(t *testing.T) {
 func TestKilledTrainersBytesAreUsedOnceTheDeviceShowsThemGone(t *testing.T) {
 	r := newRig(t, nil)
 	p := startFakeTrainer(t, r.socket, "silent")
-	r.until("training holds memory", func() bool {
-		s := r.state()
-		return len(s.Ledger.Trainers) > 0 && s.Ledger.Trainers[0].Held >= 400*size.MiB
-	})
+	r.untilHeld(400 * size.MiB)
 	answers := make(chan []answer)
 	go func() { answers <- r.burst(10, 600, 40) }()
 	r.until("a shrink is owed", func() bool {
@@ -72,7 +65,7 @@ func TestKilledTrainersBytesAreUsedOnceTheDeviceShowsThemGone(t *testing.T) {
 func TestTrainingMakesRoomForARestartOfTheEngine(t *testing.T) {
 	r := newRig(t, nil)
 	startFakeTrainer(t, r.socket, "honest")
-	r.until("training has grown", func() bool { return r.budget() >= 500*size.MiB })
+	r.untilHeld(500 * size.MiB)
 	_ = r.engine.Process.Kill()
 	_ = r.engine.Wait()
 	r.until("the ledger knows that the engine is down", func() bool { return r.state().Ledger.Engines[0].Down })
@@ -82,13 +75,13 @@ func TestTrainingMakesRoomForARestartOfTheEngine(t *testing.T) {
 	r.startEngine()
 	r.until("the engine is up again", func() bool { return !r.state().Ledger.Engines[0].Down })
 	r.mustAllBeWhole(r.burst(4, 200, 20))
-	r.until("training has grown again", func() bool { return r.budget() >= 500*size.MiB })
+	r.untilHeld(500 * size.MiB)
 }
 
 func TestRestartedSidecarFencesBeforeItDecides(t *testing.T) {
 	r := newRig(t, nil)
 	startFakeTrainer(t, r.socket, "honest")
-	r.until("training has grown", func() bool { return r.budget() >= 500*size.MiB })
+	r.untilHeld(500 * size.MiB)
 	first := r.state().Session
 	r.stop()
 	r.start()
@@ -106,19 +99,22 @@ func TestWithoutADeviceRequestsPassAndNothingIsLent(t *testing.T) {
 	r.mustAllBeWhole(r.burst(4, 50, 10))
 }
 
-func TestEngineThatComesLateIsServedFromTheStart(t *testing.T) {
+func TestEngineThatComesLateIsJoinedWhenItAnswers(t *testing.T) {
 	r := newRig(t, nil)
 	r.stop()
-	f := r.file
-	f.Engines[0].URL = "http://" + freeAddr(t)
-	s, err := New(f, quietLogger())
-	if err != nil {
-		t.Fatal(err)
+	_ = r.engine.Process.Kill()
+	_ = r.engine.Wait()
+	r.launch()
+	startFakeTrainer(t, r.socket, "honest") // before there is anything to share
+	if a := r.chat(5, 2); a.status != http.StatusBadGateway {
+		t.Errorf("without an engine: %d %q, want 502", a.status, a.body)
 	}
-	defer s.release()
-	if got := s.Problems(); len(got) != 0 {
-		t.Errorf("before it runs: %v", got)
+	if r.state().Lending {
+		t.Error("lends before the engine has said what it is")
 	}
+	r.startEngine()
+	r.untilHeld(400 * size.MiB)
+	r.mustAllBeWhole(r.burst(4, 50, 10))
 }
 
 func TestReadyzNamesTheEngineThatDoesNotAnswer(t *testing.T) {

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"errors"
 	"log/slog"
 
 	"github.com/lull-project/lull/device"
@@ -46,10 +47,17 @@ func (t *trainerPeer) refuseFloor(r handover.RefuseFloor) {
 	}
 }
 
+// errUnseen is a process whose books are closed to us: another PID namespace, a
+// TCP connection. What it gives back is never used, since nothing shows it.
+var errUnseen = errors.New("its process cannot be seen from here")
+
 // read is the device's word: the bytes of the process beyond its baseline.
 func (t *trainerPeer) read() (size.Bytes, error) {
-	if t.ended || t.process == nil {
+	if t.ended {
 		return 0, device.ErrGone
+	}
+	if t.process == nil {
+		return 0, errUnseen
 	}
 	b, err := t.process.Read()
 	if err != nil {
@@ -106,6 +114,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	h.Device = string(place)
 	process, err := device.Open(ses.PID())
 	if err != nil {
+		process = nil
 		s.log.Warn("trainer's process cannot be read; nothing that it gives back can be confirmed", "trainer", id, "pid", ses.PID(), "err", err)
 	}
 	s.log.Info("trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)

@@ -1,0 +1,48 @@
+package sidecar
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/handover"
+)
+
+func TestUnseenProcessIsNeverTakenForAnEmptyOne(t *testing.T) {
+	if b, err := (&trainerPeer{}).read(); !errors.Is(err, errUnseen) || errors.Is(err, device.ErrGone) {
+		t.Errorf("got %v, %v, want errUnseen: an unseen process must not count as gone", b, err)
+	}
+}
+
+func TestEndedProcessHoldsNothing(t *testing.T) {
+	if _, err := (&trainerPeer{ended: true}).read(); !errors.Is(err, device.ErrGone) {
+		t.Errorf("error %v, want ErrGone", err)
+	}
+}
+
+func TestBytesBelowTheBaselineAreNone(t *testing.T) {
+	p, err := device.Open(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if b, err := (&trainerPeer{process: p, baseline: 1 << 40}).read(); err != nil || b != 0 {
+		t.Errorf("got %v, %v, want 0", b, err)
+	}
+}
+
+func TestTrainerOnHostMemoryIsOnTheOnlyHostDevice(t *testing.T) {
+	one := &sessions{devices: map[handover.DeviceID]bool{"host0": true}}
+	two := &sessions{devices: map[handover.DeviceID]bool{"host0": true, "host1": true}}
+	for _, c := range []struct {
+		s    *sessions
+		said string
+		want handover.DeviceID
+		ok   bool
+	}{{one, "cpu", "host0", true}, {one, "host0", "host0", true}, {one, "cuda:0", "", false}, {two, "cpu", "", false}, {two, "host1", "host1", true}} {
+		if got, ok := c.s.place(c.said); got != c.want || ok != c.ok {
+			t.Errorf("%q among %d devices: %q %v, want %q %v", c.said, len(c.s.devices), got, ok, c.want, c.ok)
+		}
+	}
+}
