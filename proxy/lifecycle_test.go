@@ -388,3 +388,29 @@ func TestPanicInTheHandlerBreaksTheTransferAndIsAccounted(t *testing.T) {
 	}
 	r.idle()
 }
+
+func TestClientThatTakesNothingIsEndedByTheIdleLimit(t *testing.T) {
+	gone := make(chan struct{}, 1)
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		endless(chunk("x"))(w, r)
+		gone <- struct{}{}
+	}, withConfig(func(c *Config) { c.IdleLimit = 100 * time.Millisecond }))
+	r.rawPost(`{"stream":true}`) // and never reads, nor leaves
+	if rec := r.seen.record(t); rec.Outcome != OutcomeClientGone {
+		t.Errorf("outcome: got %s %v, want client_gone", rec.Outcome, rec.Err)
+	}
+	within(t, "upstream cancelled", gone)
+	r.idle()
+}
+
+func TestConnectionIsAsNewAfterALongAnswer(t *testing.T) {
+	const limit = 100 * time.Millisecond
+	r := newRig(t, stream(strings.Repeat(chunk("x"), 500)), withConfig(func(c *Config) { c.IdleLimit = limit }))
+	want := 500 * len(chunk("x"))
+	for i := range 2 {
+		if got := text(t, r.post(chatPath, `{}`)); len(got) != want {
+			t.Errorf("answer %d: got %d bytes, want %d", i, len(got), want)
+		}
+		time.Sleep(2 * limit) // lets a deadline that was left behind pass
+	}
+}

@@ -2,13 +2,11 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"time"
 )
 
 // pass relays what is not interpreted, unchanged: any method, path and body,
@@ -62,7 +60,7 @@ func (p *Proxy) shapePassed(res *http.Response) error {
 	shapeAnswer(res.Header, res.Request.Header.Get("X-Request-Id"))
 	cancel, _ := res.Request.Context().Value(cancelKey{}).(context.CancelCauseFunc)
 	if cancel != nil {
-		res.Body = newIdleBody(res.Body, p.cfg.IdleLimit, cancel)
+		res.Body = newIdleBody(res.Body, p.cfg.IdleLimit, cancel, nil)
 	}
 	return nil
 }
@@ -72,30 +70,6 @@ func (p *Proxy) passFailed(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler) // nobody is there to answer
 	}
 	unreachable(err).write(w, r.Header.Get("X-Request-Id"))
-}
-
-// errIdle is the cause of a request cancelled by its idle limit.
-var errIdle = errors.New("no byte from the upstream within proxy.idle_limit")
-
-// idleBody cancels its request when one read takes longer than the limit. Time
-// between reads does not count: it is the client's.
-type idleBody struct {
-	io.ReadCloser
-	timer *time.Timer
-	limit time.Duration
-}
-
-func newIdleBody(b io.ReadCloser, limit time.Duration, cancel context.CancelCauseFunc) *idleBody {
-	t := time.AfterFunc(limit, func() { cancel(errIdle) })
-	t.Stop()
-	return &idleBody{ReadCloser: b, timer: t, limit: limit}
-}
-
-func (b *idleBody) Read(p []byte) (int, error) {
-	b.timer.Reset(b.limit)
-	n, err := b.ReadCloser.Read(p)
-	b.timer.Stop()
-	return n, err
 }
 
 // bufferPool lends the relay's buffers to ReverseProxy.

@@ -7,29 +7,26 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 )
-
-// headerGrace is how long an answer's header waits for the first bytes of its
-// body, so that both leave in one write. After it the header goes alone: clients
-// may limit their wait for it.
-const headerGrace = 2 * time.Millisecond
 
 // relay copies the answer to the client: read, write, flush, then the tap, in
 // that order, on this goroutine. Nothing is queued between reading and writing,
 // so a slow client slows the upstream and costs no memory.
 func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
-	defer res.Body.Close()
 	announced := x.begin(res)
+	early := headerFlush{rc: x.rc}
+	src := newIdleBody(res.Body, x.p.cfg.IdleLimit, x.cancel, early.flush)
+	defer src.Close()
+	defer early.stop()
 	buf := x.p.buffers.Get().(*[relayBuffer]byte)
 	defer x.p.buffers.Put(buf)
 	defer x.clearWriteLimit()
-	early := newHeaderFlush(x.rc)
-	src := newIdleBody(res.Body, x.p.cfg.IdleLimit, x.cancel)
-	for {
+	for first := true; ; first = false {
 		n, rerr := src.Read(buf[:])
-		early.stop()
+		if first {
+			early.stop()
+		}
 		if n > 0 {
 			if werr := x.write(buf[:n]); werr != nil {
 				return ending{outcome: OutcomeClientGone, err: werr, abort: true}
@@ -37,7 +34,7 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 			x.observe(buf[:n])
 		}
 		if rerr == io.EOF {
-			res.Body.Close() // fills res.Trailer
+			src.Close() // fills res.Trailer
 			x.trailers(res, announced)
 			return x.whole(res.StatusCode)
 		}
@@ -81,7 +78,7 @@ func (x *exchange) begin(res *http.Response) int {
 
 // write writes and flushes one read's bytes.
 func (x *exchange) write(p []byte) error {
-	x.extendWriteLimit()
+	x.extendWriteLimit(len(p))
 	n, err := x.w.Write(p)
 	x.rec.ResponseBytes += int64(n)
 	if err != nil {
@@ -178,9 +175,16 @@ func (x *exchange) trailers(res *http.Response, announced int) {
 	}
 }
 
+// freeWrite is how many bytes of an answer any socket's buffers take without
+// the client: short answers are spared the deadline's cost.
+const freeWrite = 8 << 10
+
 // extendWriteLimit keeps the write deadline between one and one and a half idle
 // limits ahead: a client that takes nothing for so long is gone.
-func (x *exchange) extendWriteLimit() {
+func (x *exchange) extendWriteLimit(n int) {
+	if x.rec.ResponseBytes+int64(n) <= freeWrite {
+		return
+	}
 	limit, now := x.p.cfg.IdleLimit, time.Now()
 	if x.writeLimit.Sub(now) < limit {
 		x.writeLimit = now.Add(limit + limit/2)
@@ -193,44 +197,6 @@ func (x *exchange) clearWriteLimit() {
 	if x.limitsWrite {
 		_ = x.rc.SetWriteDeadline(time.Time{})
 	}
-}
-
-// headerFlush sends the header alone when the body is late.
-type headerFlush struct {
-	rc    *http.ResponseController
-	timer *time.Timer
-	mu    sync.Mutex
-	done  bool
-}
-
-func newHeaderFlush(rc *http.ResponseController) *headerFlush {
-	f := &headerFlush{rc: rc}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.timer = time.AfterFunc(headerGrace, f.flush)
-	return f
-}
-
-// flush runs on the timer's goroutine while the relay waits in its first read.
-func (f *headerFlush) flush() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.done {
-		f.done = true
-		_ = f.rc.Flush() // a client that left shows at the first write
-	}
-}
-
-// stop ends the timer's right to flush; after it only the relay writes.
-func (f *headerFlush) stop() {
-	if f.timer == nil {
-		return
-	}
-	f.timer.Stop()
-	f.timer = nil
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.done = true
 }
 
 // isDisconnect says that err is a connection that ended, rather than bytes that
