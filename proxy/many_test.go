@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestManyStreamsAtOnceEachEndOnce(t *testing.T) {
+	const n = 200
+	var all sync.WaitGroup
+	all.Add(n)
+	together := make(chan struct{})
+	go func() { all.Wait(); close(together) }() // ends when all streams are open
+	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, chunk("a"))
+		w.(http.Flusher).Flush()
+		all.Done()
+		<-together
+		io.WriteString(w, chunk("b")+doneChunk)
+	})
+	var clients sync.WaitGroup
+	for range n {
+		clients.Go(func() {
+			res, err := r.client.Post(r.server.URL+chatPath, "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if b, err := io.ReadAll(res.Body); err != nil || string(b) != chunk("a")+chunk("b")+doneChunk {
+				t.Errorf("got %d bytes, %v", len(b), err)
+			}
+		})
+	}
+	clients.Wait()
+	ids := map[string]bool{}
+	for range n {
+		rec := r.seen.record(t)
+		ids[rec.ID] = true
+		if rec.Contents != 2 || rec.Outcome != OutcomeForwarded {
+			t.Errorf("record: got %+v, want 2 contents", rec)
+		}
+	}
+	r.idle()
+	r.seen.noMore(t)
+	if len(ids) != n {
+		t.Errorf("ids: got %d, want %d", len(ids), n)
+	}
+}
+
+func TestClientThatWaitsForContinueGetsIt(t *testing.T) {
+	bothPaths(t, func(t *testing.T, path string) {
+		r := newRig(t, echo)
+		c, err := net.Dial("tcp", r.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", path)
+		br := bufio.NewReader(c)
+		if line, err := br.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
+			t.Fatalf("got %q, %v; want 100 before the body is sent", line, err)
+		}
+		if _, err := br.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, "{}")
+		res, err := http.ReadResponse(br, nil)
+		if err != nil || res.StatusCode != 200 {
+			t.Fatalf("got %v, %v; want one answer after one 100", res, err)
+		}
+		if got := text(t, res); !strings.HasPrefix(got, "2 ") {
+			t.Errorf("got %s, want the 2 bytes", got)
+		}
+	})
+}
+
+// TestAnswersOnOneConnectionStayApart sends different requests over one
+// connection, so that what one leaves behind would show in the next.
+func TestAnswersOnOneConnectionStayApart(t *testing.T) {
+	r := newRig(t, echo)
+	for i := range 30 {
+		body := strings.Repeat("x", i*997)
+		path := chatPath
+		if i%3 == 0 {
+			path = "/other"
+		}
+		if got, want := text(t, r.post(path, body)), fmt.Sprintf("%d ", len(body)); !strings.HasPrefix(got, want) {
+			t.Errorf("request %d: got %s, want %s bytes", i, got, want)
+		}
+	}
+}
