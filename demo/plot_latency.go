@@ -15,6 +15,10 @@ type series struct {
 	values      []time.Duration
 }
 
+// leastMS is where the latency axes begin at the earliest: what is shorter (two
+// chunks that one read returned) is drawn there.
+const leastMS = 0.2
+
 // plotCDF draws the distributions, log x, with the objective as a vertical
 // line; objective 0 draws none. Nothing is trimmed.
 func plotCDF(x string, list []series, objective time.Duration, width, height float64) (template.HTML, error) {
@@ -42,9 +46,9 @@ func plotCDF(x string, list []series, objective time.Duration, width, height flo
 		}
 		lowest, highest = min(lowest, ms(objective)), max(highest, ms(objective))
 	}
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, logMS{}
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, logTicks{}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = lowest*0.9, highest*1.15, 0, 1.001
-	p.Legend.Top = false
+	p.Legend.Left = true // a distribution is low on the left
 	return svg(p, width, height)
 }
 
@@ -56,10 +60,10 @@ func cdf(values []time.Duration) plotter.XYs {
 	stride := max(1, len(s)/600)
 	var xys plotter.XYs
 	for i := 0; i < len(s); i += stride {
-		xys = append(xys, plotter.XY{X: max(ms(s[i]), 0.001), Y: float64(i+1) / float64(len(s))})
+		xys = append(xys, plotter.XY{X: max(ms(s[i]), leastMS), Y: float64(i+1) / float64(len(s))})
 	}
 	if n := len(s); n > 0 {
-		xys = append(xys, plotter.XY{X: max(ms(s[n-1]), 0.001), Y: 1})
+		xys = append(xys, plotter.XY{X: max(ms(s[n-1]), leastMS), Y: 1})
 	}
 	return xys
 }

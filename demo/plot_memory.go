@@ -6,7 +6,6 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 
 	"github.com/lull-project/lull/size"
 )
@@ -17,60 +16,48 @@ import (
 const plotColumns = 900
 
 // plotMemory draws who held how much during the load, with the orders to shrink
-// as ticks below the capacity line.
-func plotMemory(run *phaseRun, width, height float64, legend bool) (template.HTML, error) {
+// as ticks above the capacity line.
+func plotMemory(run *phaseRun, width, height float64) (template.HTML, error) {
 	p := newPlot("seconds", "MiB on the device")
 	zero, engine, floor, all := memoryCurves(run)
-	label := func(s string) string {
-		if legend {
-			return s
-		}
-		return ""
-	}
-	if err := band(p, label("LLM server: resident + KV cache"), zero, engine, engineColor); err != nil {
+	if err := band(p, "", zero, engine, engineColor); err != nil {
 		return "", err
 	}
 	if run.Train != nil {
-		if err := band(p, label("trainer: floor"), engine, floor, floorColor); err != nil {
+		if err := band(p, "", engine, floor, floorColor); err != nil {
 			return "", err
 		}
-		if err := band(p, label("trainer: activations"), floor, all, trainColor); err != nil {
+		if err := band(p, "", floor, all, trainColor); err != nil {
 			return "", err
 		}
 	}
 	capacity := inMiB(run.Device.Capacity)
 	seconds := run.End.Sub(run.Start).Seconds()
-	if err := line(p, label("capacity"), plotter.XYs{{X: 0, Y: capacity}, {X: seconds, Y: capacity}}, limitColor, 1.2); err != nil {
+	if err := line(p, "", plotter.XYs{{X: 0, Y: capacity}, {X: seconds, Y: capacity}}, limitColor, 1.2); err != nil {
 		return "", err
 	}
-	if err := markOrders(p, run, label, capacity); err != nil {
+	if err := markOrders(p, run, capacity); err != nil {
 		return "", err
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, seconds, 0, capacity*1.12
-	if legend {
-		p.Y.Max = capacity * 1.5
-		p.Legend.Left = true
-	}
 	return svg(p, width, height)
 }
 
-// markOrders draws a tick above the capacity line for every order: down for a
-// shrink, up for a grant.
-func markOrders(p *plot.Plot, run *phaseRun, label func(string) string, capacity float64) error {
-	shrinkName, growName := label("order to shrink"), label("grant")
+// markOrders draws a tick above the capacity line for every order: shrinks in
+// the upper row, grants in the lower.
+func markOrders(p *plot.Plot, run *phaseRun, capacity float64) error {
 	for _, e := range run.Events {
 		at := e.at().Sub(run.Start).Seconds()
 		if e.Kind != "order" || at > run.End.Sub(run.Start).Seconds() {
 			continue
 		}
-		low, c, name := 1.01, phaseColors[Lull], &growName
+		low, c := 1.01, phaseColors[Lull]
 		if e.Shrink {
-			low, c, name = 1.055, inkColor, &shrinkName
+			low, c = 1.055, inkColor
 		}
-		if err := line(p, *name, plotter.XYs{{X: at, Y: capacity * low}, {X: at, Y: capacity * (low + 0.04)}}, c, 0.8, []vg.Length(nil)...); err != nil {
+		if err := line(p, "", plotter.XYs{{X: at, Y: capacity * low}, {X: at, Y: capacity * (low + 0.04)}}, c, 0.8); err != nil {
 			return err
 		}
-		*name = "" // one legend entry for all
 	}
 	return nil
 }

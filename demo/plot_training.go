@@ -3,7 +3,6 @@ package demo
 import (
 	"html/template"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 )
 
@@ -63,5 +62,3 @@ func plotTraining(runs []*phaseRun, y string, width, height float64, of func(*ph
 	p.Legend.Left = true
 	return svg(p, width, height)
 }
-
-var _ plot.Ticker = logMS{}

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"image/color"
-	"math"
 	"regexp"
-	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -26,6 +24,7 @@ var phaseColors = map[string]color.Color{
 	Lull:          color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff},
 }
 
+// The report's legend of the memory plots repeats these colours.
 var (
 	inkColor    = color.RGBA{R: 0x1f, G: 0x24, B: 0x2e, A: 0xff}
 	faintColor  = color.RGBA{R: 0xe3, G: 0xe6, B: 0xea, A: 0xff}
@@ -51,6 +50,7 @@ func newPlot(x, y string) *plot.Plot {
 	p.X.LineStyle.Color, p.Y.LineStyle.Color = inkColor, inkColor
 	p.X.LineStyle.Width, p.Y.LineStyle.Width = 0.7, 0.7
 	p.X.Tick.LineStyle.Width, p.Y.Tick.LineStyle.Width = 0.7, 0.7
+	p.X.Tick.Marker, p.Y.Tick.Marker = roundTicks{}, roundTicks{}
 	p.X.Padding, p.Y.Padding = 4, 4
 	p.Legend.Top = true
 	p.Legend.Padding = 3
@@ -104,22 +104,6 @@ func band(p *plot.Plot, name string, low, high plotter.XYs, c color.Color) error
 
 // vertical is a line at x from the bottom to top.
 func vertical(x, top float64) plotter.XYs { return plotter.XYs{{X: x, Y: 0}, {X: x, Y: top}} }
-
-// logMS ticks a logarithmic axis of milliseconds at 1, 2 and 5 of each decade.
-type logMS struct{}
-
-// Ticks implements plot.Ticker.
-func (logMS) Ticks(low, high float64) []plot.Tick {
-	var ticks []plot.Tick
-	for decade := math.Pow(10, math.Floor(math.Log10(low))); decade <= high; decade *= 10 {
-		for _, m := range []float64{1, 2, 5} {
-			if v := decade * m; v >= low*0.999 && v <= high*1.001 {
-				ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 4, 64)})
-			}
-		}
-	}
-	return ticks
-}
 
 var (
 	svgHead   = regexp.MustCompile(`(?s)^.*?<svg [^>]*>`)

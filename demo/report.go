@@ -60,6 +60,8 @@ func renderReport(w io.Writer, view reportView) error {
 		"pct":   percent,
 		"mib":   mib,
 		"mibOf": func(n int64) string { return mib(float64(n)) },
+		"dev":   func(b size.Bytes) string { return mib(float64(b)) },
+		"ms":    func(d time.Duration) string { return fmt.Sprintf("%.1f ms", ms(d)) },
 		"num":   func(v float64) string { return fmt.Sprintf("%.1f", v) },
 		"num0":  func(v float64) string { return fmt.Sprintf("%.0f", v) },
 		"num2":  func(v float64) string { return fmt.Sprintf("%.2f", v) },
@@ -96,11 +98,11 @@ func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (report
 	}
 	for _, run := range runs {
 		if run.Phase.Name == Lull {
-			draw(&v.Memory, func() (template.HTML, error) { return plotMemory(run, 900, 340, true) })
+			draw(&v.Memory, func() (template.HTML, error) { return plotMemory(run, 900, 320) })
 			continue
 		}
 		var m template.HTML
-		draw(&m, func() (template.HTML, error) { return plotMemory(run, 440, 190, false) })
+		draw(&m, func() (template.HTML, error) { return plotMemory(run, 440, 190) })
 		v.Others = append(v.Others, memoryPlot{Title: run.Phase.Title, SVG: m})
 	}
 	draw(&v.TTFT, func() (template.HTML, error) { return plotCDF("TTFT, ms", ttftSeries(runs), slo.TTFT, 440, 300) })
