@@ -51,22 +51,29 @@ type raw struct {
 
 func post(t *testing.T, url, body string) raw {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	got, err := fetch(http.MethodPost, url, body)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return got
+}
+
+// fetch sends one request on a connection of its own: one that a server just
+// closed must not fail a test.
+func fetch(method, url, body string) (raw, error) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return raw{}, err
+	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Close = true // a connection that the server just closed must not fail the test
+	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return raw{}, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw{resp.StatusCode, resp.Header.Get("Content-Type"), b}
+	return raw{resp.StatusCode, resp.Header.Get("Content-Type"), b}, err
 }
 
 func TestBytesEqualThoseOfADirectCall(t *testing.T) {

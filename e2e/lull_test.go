@@ -51,7 +51,8 @@ type state struct {
 		Floor     int64          `json:"floor_bytes"`
 		Report    map[string]any `json:"report"`
 	} `json:"trainers"`
-	Live int `json:"requests_live"`
+	Live   int    `json:"requests_live"`
+	Ledger ledger `json:"ledger"`
 }
 
 func (s *sidecar) state(t *testing.T) (st state) {
