@@ -185,3 +185,14 @@ func twiceBelowTop(d *json.Decoder, depth int) bool {
 }
 
 func cutTo(s string, n int) string { return s[:min(n, len(s))] }
+
+func BenchmarkRequestScan(b *testing.B) {
+	body := []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("some words of a prompt ", 1000) + `"}],"max_tokens":100}`)
+	s := newRequestScan(chat{})
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		s.json.reset(s)
+		s.json.write(body)
+	}
+}
