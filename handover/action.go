@@ -19,6 +19,9 @@ type Order struct {
 	Reason string
 	// Shrink says that memory is to be given back.
 	Shrink bool
+	// Floor is the floor in force with this order; with reason floor it is what
+	// was granted, so that a repeated answer is not taken for one to a later ask.
+	Floor Bytes
 }
 
 // SetBound tells an engine its new kv_bound. A rise is only ever emitted after

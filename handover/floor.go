@@ -23,6 +23,9 @@ func (h *Handover) answerFloor(t *trainer) {
 		h.grantFloor(t, 0, 0)
 		return
 	}
+	if h.now < h.graceAt {
+		return // what looks free may be another trainer's
+	}
 	free := max(0, t.dev.free())
 	lack := rise - free
 	if lack <= 0 {
@@ -41,7 +44,7 @@ func (h *Handover) answerFloor(t *trainer) {
 	if lack > lowering && h.cfg.Mode == ModeElastic {
 		lowering += h.lowerForFloor(t.dev, lack-lowering)
 	}
-	if lack > lowering || h.now-t.askedAt >= floorPatience {
+	if lack > lowering || h.now-max(t.askedAt, h.graceAt) >= floorPatience {
 		h.emit(RefuseFloor{Trainer: t.id, Floor: t.floor})
 		t.asked = 0
 	}

@@ -28,6 +28,9 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 		e.fenced, e.settled = true, true
 	case e.cfg.Fence == FenceArena:
 		e.fenced = true
+		if first { // it has what it holds; more only out of what is free
+			e.bound = e.held
+		}
 		if e.held <= e.bound {
 			e.settled, e.mayMap = true, e.bound
 		}
@@ -86,7 +89,7 @@ func (h *Handover) onEngineUp(u EngineUp) {
 	}
 	e.mayMap = max(e.kv(), min(e.cfg.StartBytes-e.resident, e.cfg.Pool))
 	e.down = false
-	if e.cfg.Fence == FenceHard {
+	if e.cfg.Fence == FenceHard && e.epoch > 0 { // else its first sample says what it has
 		h.setBound(e, max(e.bound, e.cfg.MinBound), "fence")
 	}
 }

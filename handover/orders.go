@@ -33,6 +33,9 @@ func (h *Handover) issue(j *job, reason string, within time.Duration, p proof) {
 func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Duration, p proof) {
 	to := t.planned()
 	renewed := t.open && (!t.wanted || to == t.budget) && t.change != nil
+	if !t.wanted { // it is only told again what it was told: not "floor", which answers an asker
+		reason = t.change.reason
+	}
 	if !renewed {
 		h.finish(t, "superseded")
 		shrink := to < t.budget
@@ -48,15 +51,19 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	t.mayHold = max(t.mayHold, to)
 	t.epoch, t.open, t.proof, t.acked, t.proven = epoch, true, p, false, false
 	t.readAt, t.readWait = 0, firstRead
-	h.order(Order{Epoch: epoch, Trainer: t.id, Bytes: to, Within: within, Reason: reason, Shrink: t.change.shrink})
+	h.order(Order{Epoch: epoch, Trainer: t.id, Bytes: to, Within: within, Reason: reason, Shrink: t.change.shrink, Floor: t.floor})
 }
 
 // prove looks whether the device has confirmed the trainer's ack.
 func (h *Handover) prove(t *trainer) {
-	if !t.open || !t.acked || t.proven {
+	if !t.open || !t.acked {
 		return
 	}
 	if t.proof == proofFallen && (!t.seen || t.bytes-t.floor > t.budget) {
+		t.proven = false // also when it rose again before its peers were done
+		if t.readAt == 0 {
+			t.readAt = h.now + t.readWait
+		}
 		return
 	}
 	t.proven, t.readAt = true, 0

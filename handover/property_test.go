@@ -13,26 +13,77 @@ import (
 func TestRandomWorldsKeepEveryPromise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
+		if rapid.IntRange(0, 9).Draw(t, "cold") > 0 {
+			w.warmUp()
+		}
 		for range rapid.IntRange(50, 400).Draw(t, "events") {
-			w.now += time.Duration(rapid.SampledFrom([]int{0, 0, 200, 1000, 3000, 40_000, 600_000}).Draw(t, "us")) * time.Microsecond
-			w.reconnect()
+			w.pass(time.Duration(rapid.SampledFrom([]int{0, 0, 200, 1000, 3000, 40_000, 600_000}).Draw(t, "us")) * time.Microsecond)
+			w.deliver()
 			w.once()
 		}
 		w.drain()
 	})
 }
 
-// reconnect lets trainers of an earlier session say hello before the grace of
-// a new one is over.
-func (w *world) reconnect() {
-	if !w.h.started || w.now < w.h.graceAt {
-		return
-	}
-	for _, tr := range w.trainers {
-		if tr.alive && w.h.trainer(tr.id) == nil {
+// warmUp lets everybody say hello and answer until memory is lent, which random
+// events alone rarely reach.
+func (w *world) warmUp() {
+	for range 15 {
+		for _, e := range w.engines {
+			w.step(EngineSeen{At: w.now, Engine: e.id, Bound: e.bound, BoundEpoch: e.epoch, Resident: worldResident})
+			for len(e.orders) > 0 {
+				w.applyBound(e)
+				w.step(BoundSet{At: w.now, Engine: e.id, Epoch: e.epoch, Bound: e.bound})
+			}
+		}
+		for _, tr := range w.trainers {
 			w.hello(tr)
+			for len(tr.orders) > 0 {
+				w.apply(tr, false)
+				w.step(Acked{At: w.now, Trainer: tr.id, Epoch: tr.epoch, Held: tr.ceiling})
+			}
+			w.step(TrainerSeen{At: w.now, Trainer: tr.id, Bytes: tr.floor + tr.held})
+		}
+		w.now += 100 * ms
+	}
+}
+
+// deliver brings about half of what is in flight to where it goes.
+func (w *world) deliver() {
+	for _, e := range w.engines {
+		if len(e.orders) > 0 && rapid.Bool().Draw(w.t, "bound arrives") {
+			w.answerBound(e)
 		}
 	}
+	for _, tr := range w.trainers {
+		if len(tr.orders) > 0 && rapid.Bool().Draw(w.t, "order arrives") {
+			w.obey(tr)
+		}
+		if x := w.h.trainer(tr.id); x != nil && x.acked && x.open && rapid.Bool().Draw(w.t, "device is read") {
+			w.seeTrainer(tr)
+		}
+	}
+	if len(w.acks) > 0 && rapid.Bool().Draw(w.t, "ack arrives") {
+		w.deliverAck()
+	}
+	if w.h.wake > 0 && w.now >= w.h.wake {
+		w.step(Tick{At: w.now})
+	}
+}
+
+// pass lets time pass; trainers of an earlier session say hello before the
+// grace of a new one is over.
+func (w *world) pass(d time.Duration) {
+	if end := w.h.graceAt; w.h.started && w.now < end && w.now+d >= end {
+		d -= end - time.Microsecond - w.now
+		w.now = end - time.Microsecond
+		for _, tr := range w.trainers {
+			if tr.alive && w.orphans[tr.id] {
+				w.hello(tr)
+			}
+		}
+	}
+	w.now += d
 }
 
 // once does one random thing.
@@ -57,8 +108,10 @@ func (w *world) once() {
 		w.deliverAck()
 	case op < 86:
 		w.seeTrainer(tr)
-	case op < 90:
+	case op < 88:
 		w.step(Tick{At: w.now})
+	case op < 90:
+		w.deliverLate()
 	case op < 93:
 		w.hello(tr)
 	case op == 93:
@@ -68,8 +121,8 @@ func (w *world) once() {
 		tr.orders = nil
 		w.step(TrainerGone{At: w.now, Trainer: tr.id})
 	case op == 95 && tr.connected && tr.known:
-		tr.asked = tr.floor + Bytes(rapid.IntRange(0, 60).Draw(w.t, "rise"))*mib
-		w.step(FloorAsked{At: w.now, Trainer: tr.id, Floor: tr.asked})
+		rise := Bytes(rapid.IntRange(0, 60).Draw(w.t, "rise")) * mib
+		w.step(FloorAsked{At: w.now, Trainer: tr.id, Floor: tr.floor + rise})
 	case op == 96:
 		w.killEngine(e)
 	case op == 97 && w.shaky:
@@ -78,7 +131,7 @@ func (w *world) once() {
 		w.step(CapacitySeen{At: w.now, Device: d.ID, Capacity: c})
 	case op == 98 && w.rebound && tr.alive:
 		tr.held += Bytes(rapid.IntRange(0, 100).Draw(w.t, "up")) * mib
-	case op == 99 && rapid.IntRange(0, 3).Draw(w.t, "restart") == 0:
+	case op == 99:
 		w.cfg.Session++
 		w.restart()
 	}
@@ -126,10 +179,33 @@ func (w *world) seeEngine(e *worldEngine) {
 	if e.cfg.Fence == FenceStatic {
 		e.held = e.cfg.Pool
 	}
-	w.step(EngineSeen{
+	sample := EngineSeen{
 		At: w.now, Engine: e.id, Held: e.held, Bound: e.bound, BoundEpoch: e.epoch, Resident: worldResident,
 		Waiting: rapid.IntRange(0, 1).Draw(w.t, "waiting"), Short: Bytes(rapid.SampledFrom([]int{0, 0, 0, 64}).Draw(w.t, "short")) * mib,
-	})
+	}
+	if rapid.IntRange(0, 9).Draw(w.t, "late") == 0 {
+		w.late = append(w.late, sample)
+		return
+	}
+	w.step(sample)
+}
+
+// deliverLate brings an answer or a sample that was overtaken by others.
+func (w *world) deliverLate() {
+	if len(w.late) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(w.late)-1).Draw(w.t, "which")
+	e := w.late[i]
+	w.late = append(w.late[:i], w.late[i+1:]...)
+	switch e := e.(type) {
+	case BoundSet:
+		e.At = w.now
+		w.step(e)
+	case EngineSeen:
+		e.At = w.now
+		w.step(e)
+	}
 }
 
 // answerBound lets the oldest SetBound reach the engine; its answer may be lost
@@ -145,13 +221,29 @@ func (w *world) answerBound(e *worldEngine) {
 		w.step(BoundFailed{At: w.now, Engine: e.id, Epoch: o.Epoch})
 		return
 	}
-	if o.Epoch > e.epoch {
-		e.bound, e.epoch = o.Bytes, o.Epoch
-	}
+	w.applyTo(e, o)
 	if fate == 1 { // it obeys, and its answer is lost
 		return
 	}
-	w.step(BoundSet{At: w.now, Engine: e.id, Epoch: o.Epoch, Bound: e.bound, Held: e.held})
+	answer := BoundSet{At: w.now, Engine: e.id, Epoch: o.Epoch, Bound: e.bound, Held: e.held}
+	if fate == 2 {
+		w.late = append(w.late, answer)
+		return
+	}
+	w.step(answer)
+}
+
+func (w *world) applyBound(e *worldEngine) {
+	o := e.orders[0]
+	e.orders = e.orders[1:]
+	w.applyTo(e, o)
+}
+
+func (w *world) applyTo(e *worldEngine, o SetBound) {
+	if o.Epoch > e.epoch {
+		e.bound, e.epoch = o.Bytes, o.Epoch
+		e.held = min(e.held, e.bound)
+	}
 }
 
 // obey lets the oldest order reach the trainer. A liar acks and keeps what it
@@ -160,31 +252,40 @@ func (w *world) obey(tr *worldTrainer) {
 	if len(tr.orders) == 0 || !tr.alive {
 		return
 	}
-	o := tr.orders[0]
+	o, fresh := w.apply(tr, !tr.liar && rapid.IntRange(0, 5).Draw(w.t, "lie") == 0)
+	if !fresh {
+		return
+	}
+	ack := Acked{Trainer: tr.id, Epoch: o.Epoch, Held: o.Bytes, How: "drop"}
+	for range rapid.SampledFrom([]int{0, 1, 1, 1, 1, 1, 1, 2}).Draw(w.t, "copies") {
+		w.acks = append(w.acks, ack)
+	}
+}
+
+// apply puts the oldest order into force, or pretends to.
+func (w *world) apply(tr *worldTrainer, lie bool) (o Order, fresh bool) {
+	o = tr.orders[0]
 	tr.orders = tr.orders[1:]
 	if o.Epoch <= tr.epoch {
-		return
+		return o, false
 	}
 	tr.epoch = o.Epoch
 	if o.Reason == "floor" { // it takes its new floor under the order's ceiling
 		tr.held = min(tr.held, o.Bytes)
-		tr.floor = max(tr.floor, tr.asked)
+		tr.floor = max(tr.floor, o.Floor)
+		lie = false
 	}
-	lie := o.Shrink && o.Reason != "floor" && !tr.liar && rapid.IntRange(0, 5).Draw(w.t, "lie") == 0
-	if !lie {
-		tr.ceiling = o.Bytes
-		tr.held = min(tr.held, tr.ceiling)
-		if o.Reason == "grow" && rapid.Bool().Draw(w.t, "fill") {
-			tr.held = tr.ceiling
-		}
-	} else {
-		tr.held = max(tr.held, tr.ceiling) // and it stays there, whatever it says
+	if lie && o.Shrink {
+		tr.held = tr.ceiling // and it stays there, whatever it says
 		tr.liar = true
+		return o, true
 	}
-	ack := Acked{Trainer: tr.id, Epoch: o.Epoch, Held: o.Bytes, How: "drop"}
-	for range rapid.SampledFrom([]int{0, 1, 1, 1, 2}).Draw(w.t, "copies") {
-		w.acks = append(w.acks, ack)
+	tr.ceiling = o.Bytes
+	tr.held = min(tr.held, tr.ceiling)
+	if o.Reason == "grow" {
+		tr.held = tr.ceiling
 	}
+	return o, true
 }
 
 func (w *world) deliverAck() {
@@ -233,7 +334,7 @@ func (w *world) hello(tr *worldTrainer) {
 		*tr = worldTrainer{id: tr.id, job: tr.job, dev: tr.dev, floor: 50 * mib, alive: true}
 		w.uninvited[tr.dev] = true
 	}
-	tr.connected = true
+	tr.connected, w.orphans[tr.id] = true, false
 	tr.known = tr.known || rapid.IntRange(0, 3).Draw(w.t, "floor known") > 0
 	w.step(Hello{
 		At: w.now, Trainer: tr.id, Job: tr.job, Device: tr.dev, Floor: tr.floor, FloorKnown: tr.known,
@@ -261,7 +362,6 @@ func (w *world) killEngine(e *worldEngine) {
 		return
 	}
 	e.alive = true
-	e.bound = w.h.engine(e.id).bound
 	w.step(EngineUp{At: w.now, Engine: e.id})
 }
 
@@ -269,7 +369,7 @@ func (w *world) killEngine(e *worldEngine) {
 // arrived in this session has had exactly one answer.
 func (w *world) drain() {
 	for range 20 {
-		w.now += time.Second
+		w.pass(time.Second)
 		w.step(Tick{At: w.now})
 	}
 	if len(w.held) > 0 || len(w.h.queue) > 0 {

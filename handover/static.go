@@ -22,7 +22,10 @@ func (h *Handover) splitOnce() {
 		}
 	}
 	for _, t := range h.trainers {
-		if t.shared && t.orderable() && t.fenced && !t.open && t.share != t.budget && t.share-t.mayHold <= t.dev.free() {
+		if !t.shared || !t.orderable() || !t.fenced || t.open || t.share == t.budget {
+			continue
+		}
+		if t.share < t.budget || (h.mayGrow(t.dev) && t.share-t.mayHold <= t.dev.free()-t.dev.planned()) {
 			t.plan(t.share)
 			t.shared = false
 		}
@@ -32,6 +35,17 @@ func (h *Handover) splitOnce() {
 			h.issue(j, "grow", 0, proofAck)
 		}
 	}
+}
+
+// planned is what this Step's plans will take of the device's free bytes.
+func (d *device) planned() Bytes {
+	var sum Bytes
+	for _, t := range d.trainers {
+		if t.wanted {
+			sum += max(0, t.want-t.mayHold)
+		}
+	}
+	return sum
 }
 
 func (h *Handover) readyToSplit(d *device) bool {
@@ -63,7 +77,7 @@ func (h *Handover) splitDevice(d *device) {
 	rest := elastic
 	for _, e := range d.engines {
 		share := e.bound
-		if e.cfg.Fence == FenceHard {
+		if e.cfg.Fence != FenceStatic {
 			part := float64(elastic) * h.cfg.StaticKVFrac * float64(e.cfg.Pool) / float64(pools)
 			share = min(max(Bytes(part).FloorTo(e.pred.Geometry.Block()), e.cfg.MinBound), e.cfg.Pool)
 			if e.share > 0 {

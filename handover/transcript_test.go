@@ -278,7 +278,11 @@ func show(a Action) string {
 		if a.Shrink {
 			verb = "order shrink"
 		}
-		return fmt.Sprintf("%s %s epoch=%v budget=%v within=%v reason=%s", verb, a.Trainer, a.Epoch, a.Bytes, a.Within, a.Reason)
+		floor := ""
+		if a.Reason == "floor" {
+			floor = fmt.Sprintf(" floor=%v", a.Floor)
+		}
+		return fmt.Sprintf("%s %s epoch=%v budget=%v within=%v reason=%s%s", verb, a.Trainer, a.Epoch, a.Bytes, a.Within, a.Reason, floor)
 	case SetBound:
 		return fmt.Sprintf("bound %s epoch=%v bound=%v reason=%s", a.Engine, a.Epoch, a.Bytes, a.Reason)
 	case ReadTrainer:

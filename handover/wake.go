@@ -21,7 +21,7 @@ func (h *Handover) sleep() {
 	for _, t := range h.trainers {
 		soon(t.readAt)
 		if t.asked > 0 {
-			soon(t.askedAt + floorPatience)
+			soon(max(t.askedAt, h.graceAt) + floorPatience)
 		}
 	}
 	for _, e := range h.engines {

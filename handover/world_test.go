@@ -28,7 +28,9 @@ type world struct {
 	// uninvited marks devices on which a trainer took its floor without asking,
 	// which may exceed what is free.
 	uninvited map[DeviceID]bool
-	acks      []Acked // in flight
+	acks      []Acked            // in flight
+	late      []Event            // bound answers and samples in flight, in any order
+	orphans   map[TrainerID]bool // of an earlier session, without a hello in this one
 	requests  []RequestID
 	held      map[RequestID]At
 	slack     map[RequestID]time.Duration
@@ -53,7 +55,6 @@ type worldTrainer struct {
 	job       string
 	dev       DeviceID
 	floor     Bytes
-	asked     Bytes
 	told      Bytes // by the last order
 	known     bool
 	ceiling   Bytes
@@ -124,14 +125,19 @@ func (w *world) restart() {
 	for _, tr := range w.trainers {
 		tr.orders, tr.connected = nil, false
 	}
-	w.acks, w.requests = nil, nil
+	w.acks, w.late, w.requests = nil, nil, nil
+	w.orphans = map[TrainerID]bool{}
+	for _, tr := range w.trainers {
+		w.orphans[tr.id] = tr.alive
+	}
 	clear(w.held)
 }
 
 // step gives both cores the event, compares them and checks what comes out.
 func (w *world) step(e Event) {
+	w.t.Logf("%v %T%+v", w.now, e, e)
 	acts := w.h.Step(e)
-	w.t.Logf("%v %T%+v -> %v", w.now, e, e, acts)
+	w.t.Logf("  -> %v", acts)
 	if twin := w.g.Step(e); !reflect.DeepEqual(acts, twin) {
 		w.t.Fatalf("%T: the same events gave other actions\n%v\n%v", e, acts, twin)
 	}
@@ -213,9 +219,20 @@ func (w *world) take(a Action) {
 			w.t.Fatalf("wake at %v, now %v", a.At, w.now)
 		}
 	case HandoverDone:
-		if a.Result == "confirmed" && a.Shrink && (a.Acked == 0 || a.Confirmed < a.Acked) {
-			w.t.Fatalf("shrink confirmed without an ack: %+v", a)
+		if a.Confirmed > 0 && a.Shrink {
+			w.checkConfirmed(a)
 		}
+	}
+}
+
+// checkConfirmed: a shrink is confirmed by an ack and by a later look at the
+// device that shows the bytes gone.
+func (w *world) checkConfirmed(a HandoverDone) {
+	if a.Acked == 0 || a.Confirmed < a.Acked {
+		w.t.Fatalf("shrink confirmed without an ack: %+v", a)
+	}
+	if tr := w.h.trainer(a.Trainer); tr.bytes-tr.floor > a.To {
+		w.t.Fatalf("shrink to %v confirmed while the device shows %v: %+v", a.To, tr.bytes-tr.floor, a)
 	}
 }
 
@@ -280,7 +297,7 @@ func (w *world) checkLedger() {
 			w.uninvited[d.ID] = false
 		}
 		if d.Over > 0 && !w.rebound && !w.shaky && !w.uninvited[d.ID] && !w.worldBreach(d.ID) {
-			w.t.Fatalf("%s: overcommitted by %v in a world that keeps its word", d.ID, d.Over)
+			w.t.Fatalf("%s: overcommitted by %v in a world that keeps its word\n%+v\n%s", d.ID, d.Over, d, w.truth())
 		}
 	}
 }
