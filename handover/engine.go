@@ -35,9 +35,9 @@ type engine struct {
 
 	target, lend Bytes // see forecast
 	wish         Bytes // planned bound of this Step
-	calm         bool  // the bound has been too large since calmSince
-	calmSince    At
-	calmMost     Bytes // largest lend target since
+	calm         bool  // the bound is too large; the excess is lent at calmUntil
+	calmUntil    At
+	calmMost     Bytes // largest lend target since it is
 	lending      bool  // the bound came down for training, which has not got it yet
 	share        Bytes // ModeStatic: its bound, 0 not yet split
 }

@@ -28,10 +28,10 @@ func (h *Handover) lowerBound(e *engine) {
 		return
 	}
 	if !e.calm {
-		e.calm, e.calmSince, e.calmMost = true, h.now, e.lend
+		e.calm, e.calmUntil, e.calmMost = true, h.now+h.settling(e), e.lend
 	}
 	e.calmMost = max(e.calmMost, e.lend)
-	if h.now-e.calmSince < h.settling() || e.bound-e.calmMost < h.cfg.Quantum || !h.wantedBeside(e) {
+	if h.now < e.calmUntil || e.bound-e.calmMost < h.cfg.Quantum || !h.wantedBeside(e) {
 		return
 	}
 	h.setBound(e, e.calmMost, "lend")
@@ -87,9 +87,9 @@ func (h *Handover) giveFrom(d *device) {
 		return
 	}
 	if !d.calm {
-		d.calm, d.calmSince = true, h.now
+		d.calm, d.calmUntil = true, h.now+h.settlingOf(d)
 	}
-	if !d.lending() && h.now-d.calmSince < h.settling() {
+	if !d.lending() && h.now < d.calmUntil {
 		return
 	}
 	for _, e := range d.engines {

@@ -15,8 +15,8 @@ type device struct {
 	granted  []grant    // recent grants beside an arena engine
 	split    bool       // ModeStatic: the bounds were set
 
-	calm      bool // bytes that could be lent have been free since calmSince
-	calmSince At
+	calm      bool // bytes that could be lent are free; they are lent at calmUntil
+	calmUntil At
 }
 
 // grant is bytes given to training at a time.

@@ -38,11 +38,28 @@ func (h *Handover) insured() time.Duration {
 	return min(max(h.tail.high(), time.Millisecond), 4*h.cfg.AckWithin)
 }
 
-// settling is how long a bound must have been too large before the excess is
-// lent: sixteen handovers, so that taking it back and giving it again costs
-// training at most an eighth of the time that it is lent for.
-func (h *Handover) settling() time.Duration {
-	return min(16*h.insured(), h.cfg.Horizon)
+// settling is how long a bound of the engine must have been too large before
+// the excess is lent. Both terms ask that memory stays lent for longer than it
+// takes to move it twice: sixteen handovers, so that moving it costs training at
+// most an eighth of that time; and three mean gaps between arrivals, so that it
+// was not wanted by the last three of them. The horizon caps it: over a longer
+// time the forecast itself decides.
+func (h *Handover) settling(e *engine) time.Duration {
+	wait := 16 * h.insured()
+	if perSecond, _ := e.pred.Arrivals.Rate(h.now); perSecond > 0 {
+		gaps := time.Duration(3 / perSecond * float64(time.Second))
+		wait = max(wait, gaps)
+	}
+	return min(wait, h.cfg.Horizon)
+}
+
+// settling of a device is that of its slowest engine.
+func (h *Handover) settlingOf(d *device) time.Duration {
+	wait := min(16*h.insured(), h.cfg.Horizon)
+	for _, e := range d.engines {
+		wait = max(wait, h.settling(e))
+	}
+	return wait
 }
 
 // shrinkForNeed orders, per job, one shrink for all that its devices lack: what

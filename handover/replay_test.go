@@ -33,6 +33,7 @@ type replay struct {
 	byID           map[RequestID]*served
 	budget         Bytes
 	wakes          int
+	quiet          bool // the engine is sampled once only
 
 	forwarded, waited, shrinks, grows, preempted int
 	waitedFor, heldFor                           time.Duration
@@ -186,7 +187,9 @@ func (w *replay) sample() {
 		At: w.now, Engine: "llm", Held: w.held, Needed: needed, Bound: w.bound, BoundEpoch: w.boundEpoch,
 		Running: len(w.batch), Waiting: len(w.waiting),
 	})
-	w.after(20*ms, w.sample)
+	if !w.quiet {
+		w.after(20*ms, w.sample)
+	}
 }
 
 // engineStep decodes one token of each running sequence and prefills up to 512

@@ -29,12 +29,12 @@ func (h *Handover) sleep() {
 			soon(e.retryAt)
 		}
 		if e.calm && h.wantedBeside(e) {
-			soon(e.calmSince + h.settling())
+			soon(e.calmUntil)
 		}
 	}
 	for _, d := range h.devices {
 		if d.calm {
-			soon(d.calmSince + h.settling())
+			soon(d.calmUntil)
 		}
 	}
 	if len(h.trainers) > 0 {

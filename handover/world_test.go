@@ -303,11 +303,12 @@ func (w *world) checkLedger() {
 }
 
 // worldBreach says that the ledger may exceed capacity for a reason outside the
-// core: an engine that needs its whole start, or was not read yet.
+// core: an engine that needs its whole start, was not read yet, or asks nobody
+// (an arena engine takes what a dead trainer left before the core knows).
 func (w *world) worldBreach(id DeviceID) bool {
 	for _, e := range w.h.engines {
 		for _, d := range e.devices {
-			if d.cfg.ID == id && (!e.seen || (e.cfg.StartBytes > 0 && (e.down || !e.settled))) {
+			if d.cfg.ID == id && (!e.seen || e.cfg.Fence == FenceArena || (e.cfg.StartBytes > 0 && (e.down || !e.settled))) {
 				return true
 			}
 		}

@@ -142,7 +142,14 @@ func (p *Predictor) Demand(at, horizon time.Duration, q float64) Bytes {
 		sd := math.Sqrt(float64(p.spread)/spreadUnit) * float64(p.Geometry.BytesPerToken)
 		d += Bytes(normalQuantile(q) * sd)
 	}
-	return d + p.Arrivals.Quantile(at, horizon, q)
+	return d + p.whole(p.Arrivals.Quantile(at, horizon, q))
+}
+
+// whole rounds to the nearest number of blocks: a rate that fades must reach 0,
+// or its last bytes would keep a block for ever.
+func (p *Predictor) whole(b Bytes) Bytes {
+	block := p.Geometry.Block()
+	return (b + block/2).FloorTo(block)
 }
 
 // Expected is the mean demand at the horizon's end, when live requests leave
@@ -152,7 +159,7 @@ func (p *Predictor) Demand(at, horizon time.Duration, q float64) Bytes {
 func (p *Predictor) Expected(at, horizon time.Duration) Bytes {
 	stay := math.Exp(-horizon.Seconds() / p.residence)
 	_, rate := p.Arrivals.Rate(at)
-	return Bytes(float64(p.mean)*stay + rate*p.residence*(1-stay))
+	return p.whole(Bytes(float64(p.mean)*stay + rate*p.residence*(1-stay)))
 }
 
 // AtEnd is the most that a request may need at its end: its prompt and its
