@@ -183,8 +183,9 @@ func (w *world) seeEngine(e *worldEngine) {
 		At: w.now, Engine: e.id, Held: e.held, Bound: e.bound, BoundEpoch: e.epoch, Resident: worldResident,
 		Waiting: rapid.IntRange(0, 1).Draw(w.t, "waiting"), Short: Bytes(rapid.SampledFrom([]int{0, 0, 0, 64}).Draw(w.t, "short")) * mib,
 	}
-	// Only a hard fence's samples carry the epoch by which an old one is known.
-	if e.cfg.Fence == FenceHard && rapid.IntRange(0, 9).Draw(w.t, "late") == 0 {
+	// Only a hard fence's samples carry the epoch by which an old one is known,
+	// once it has one.
+	if e.epoch > 0 && rapid.IntRange(0, 9).Draw(w.t, "late") == 0 {
 		w.late = append(w.late, sample)
 		return
 	}
