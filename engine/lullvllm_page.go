@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +21,13 @@ const (
 	pageSize    = 4096
 	pageHeader  = 32 // magic 8, version u32, field count u32, sequence u64, checksum u64
 	pageWords   = pageSize / 8
-	// pageTries is how often a torn page is read again: a write takes about a
-	// microsecond, so more tries mean a writer that stopped half-way.
-	pageTries = 1000
+	// A write takes well below a microsecond, so a page that stays torn has a
+	// writer that lost its processor half-way: after pageSpins reads the next ones
+	// are pageNap apart, and after pageTries the page counts as damaged. Fewer
+	// tries take a busy machine's page for a damaged one.
+	pageSpins = 200
+	pageTries = 600
+	pageNap   = 100 * time.Microsecond
 )
 
 const (
@@ -197,7 +202,10 @@ func (p *mappedPage) current(path string) bool {
 // write is under way.
 func (p *mappedPage) read(magic string, n int) (words []uint64, err error) {
 	var raw [pageSize]byte
-	for range pageTries {
+	for try := range pageTries {
+		if try > pageSpins {
+			time.Sleep(pageNap)
+		}
 		if err := p.copyTo(&raw); err != nil {
 			return nil, err
 		}

@@ -276,7 +276,7 @@ func TestLullVLLMCountsASilentEngineAsDown(t *testing.T) {
 	now = now.Add(time.Second)
 	observe(t, e) // it lives, as its lock says
 	now = now.Add(2 * time.Second)
-	if _, err := e.Observe(t.Context()); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "for 3s; the engine counts as down") {
+	if _, err := e.Observe(t.Context()); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "vllm.page for 3") {
 		t.Fatalf("error %v, want ErrUnreachable with the silence", err)
 	}
 }

@@ -157,9 +157,9 @@ class Assembly:
         """The blocks of a bound on host memory, if that is what this engine has."""
         return self._host.blocks if self._host is not None else None
 
-    def _settled(self, size: int, freed: bool) -> None:
+    def _settled(self, size: int, freed: bool, took_s: float) -> None:
         if self._controller is not None:
-            self._controller.settled(size, freed)
+            self._controller.settled(size, freed, took_s)
 
     def _has_room(self, unmapped: int) -> bool:
         devices = self.ranks if self.mode == _page.MODE_HOST_PAGES else 0

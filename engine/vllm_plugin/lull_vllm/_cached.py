@@ -22,6 +22,8 @@ class CachedCount:
         self._evict: Callable[[Any], bool] = pool._maybe_evict_cached_block
         self._touch = pool.touch
         self._free_blocks = pool.free_blocks
+        self._reset: Callable[[], bool] = pool.reset_prefix_cache
+        pool.reset_prefix_cache = self._on_reset
         pool._maybe_evict_cached_block = self._on_evict
         pool.touch = self._on_touch
         pool.free_blocks = self._on_free
@@ -44,6 +46,12 @@ class CachedCount:
             if self.withdrawing:
                 self.evicted += 1
         return evicted
+
+    def _on_reset(self) -> bool:
+        done = self._reset()
+        if done:
+            self.free = 0
+        return done
 
     def _on_touch(self, blocks: Iterable[Any]) -> None:
         for block in blocks:

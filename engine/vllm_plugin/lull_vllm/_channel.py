@@ -116,6 +116,7 @@ class Channel:
         with self._lock:
             self._connections.pop(rank, None)
             lost = [seq for seq, ranks in self._owed.items() if rank in ranks]
+        connection.close()
         for seq in lost:
             self._done(rank, _wire.Done(seq, 0, 0, f"rank {rank} is gone"))
 

@@ -128,7 +128,8 @@ def hook_manager(manager: Any, controller: Any, assembly: Any) -> None:
 
     def lull_record(request: Any, num_hits: int) -> None:
         record(request, num_hits)
-        controller.looked_up(request.num_tokens, num_hits)
+        if pool.enable_caching and request.num_preemptions == 0:  # as vLLM's own metric counts
+            controller.looked_up(request.num_tokens, num_hits)
 
     manager.allocate_slots = lull_allocate
     manager.record_prefix_cache_stats = lull_record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ class HostBound:
         cached: CachedCount,
         send: Callable[[int, Sequence[Run]], None],
         lock: threading.RLock,
-        settled: Callable[[int, bool], None],
+        settled: Callable[[int, bool, float], None],
         mapped: bool = True,
     ) -> None:
         self.blocks = Blocks(pool, mapped)
@@ -50,7 +51,7 @@ class HostBound:
         self._send = send
         self._lock = lock
         self._settled = settled
-        self._orders: dict[int, tuple[Run, ...]] = {}
+        self._orders: dict[int, tuple[tuple[Run, ...], float]] = {}
         self._seq = 0
         self._target = self.blocks.total
         self._floor = 0
@@ -79,7 +80,7 @@ class HostBound:
             blocks.put_back(self._goal - blocks.inside)
         for order in blocks.take_ready(done, max(1, _ORDER_BYTES // self._block_bytes)):
             self._seq += 1
-            self._orders[self._seq] = order
+            self._orders[self._seq] = (order, time.perf_counter())
             self._send(self._seq, order)
 
     @property
@@ -91,11 +92,12 @@ class HostBound:
     def answered(self, seq: int, freed: bool, size: int) -> None:
         """Every rank answered an order."""
         with self._lock:
-            order = self._orders.pop(seq, None)
-            if order is None:
+            sent = self._orders.pop(seq, None)
+            if sent is None:
                 return
+            order, at = sent
             self.blocks.punched(order, freed)
-            self._settled(size if freed else 0, freed)
+            self._settled(size if freed else 0, freed, time.perf_counter() - at)
 
     def holds(self, need: int) -> bool:
         """Whether a request of so many blocks fits in the blocks in vLLM's hands."""

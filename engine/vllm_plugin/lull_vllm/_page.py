@@ -3,10 +3,10 @@
 docs/VLLM.md has the table of offsets and fields; testdata/pages.json holds this module and the
 Go reader to it. Standard library only: the layout is testable without vLLM and without torch.
 
-A page has one writer. The writer makes the sequence odd, writes the words, and makes it even; a
-reader that sees an odd or changed sequence, or a checksum that does not match, tries again. The
-checksum covers the sequence too, so that a reader on a processor that reorders stores still
-refuses a torn page instead of believing it.
+A page has one writer, which copies a whole page with an even, higher sequence in one go (a writer
+that cannot makes the sequence odd first). A reader that sees an odd or changed sequence, or a
+checksum that does not match, tries again. The checksum covers the sequence too, so that a reader
+on a processor that reorders stores still refuses a torn page instead of believing it.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class PageWriter:
         self._seq = 0
         self._pack_body = struct.Struct(f"<{len(self._fields)}Q").pack
         self._pack_seq = struct.Struct("<Q").pack
-        self._pack_head = struct.Struct("<IIQQ").pack
+        self._pack_head = struct.Struct("<8sIIQQ").pack
         self._end = HEADER + 8 * len(self._fields)
         create(path, encode(magic, 0, [0] * len(self._fields)))
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -162,16 +162,12 @@ class PageWriter:
 
     def write(self, words: Sequence[int]) -> None:
         """Publishes the words, in the order of the fields."""
-        seq = self._seq + 2
+        self._seq = seq = self._seq + 2
         body = self._pack_body(*words)
-        seq_word = self._pack_seq(seq)
-        crc = zlib.crc32(body, zlib.crc32(seq_word))
-        self._map[16:24] = self._pack_seq(seq - 1)
-        self._map[32 : self._end] = body
-        self._map[8:16] = self._pack_head(VERSION, len(words), 0, 0)[:8]
-        self._map[24:32] = self._pack_seq(crc)
-        self._map[16:24] = seq_word
-        self._seq = seq
+        crc = zlib.crc32(body, zlib.crc32(self._pack_seq(seq)))
+        # One statement: another thread of this process cannot come in between and leave the page
+        # half-written for as long as it holds the interpreter.
+        self._map[: self._end] = self._pack_head(self._magic, VERSION, len(words), seq, crc) + body
 
     def close(self) -> None:
         """Unmaps the page and removes its file if it is still ours."""

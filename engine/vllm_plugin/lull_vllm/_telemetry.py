@@ -35,7 +35,7 @@ class Telemetry:
         free = pool.get_num_free_blocks()
         running, waiting = scheduler.get_request_counts()
         deferred = len(scheduler.deferred_waiting)
-        words[_USED] = words[_POOL] - free - withdrawn
+        words[_USED] = max(0, words[_POOL] - free - withdrawn)
         words[_FREE] = free
         words[_CACHED] = max(0, cached.free)
         words[_EVICTIONS] = cached.evicted

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_vllm import BlockPool, EngineLoop, Scheduler
+
 from lull_vllm import _page
 from lull_vllm._cached import CachedCount
 from lull_vllm._controller import Controller
@@ -49,7 +50,8 @@ class FakeEngine:
     ) -> None:
         base = directory / name
         self.directory, self.name = directory, name
-        self.memory = mmap.mmap(-1, layers * blocks * block_bytes + 8192)
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.memory = mmap.mmap(-1, layers * blocks * block_bytes + 8192, flags=private)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory)) + offset
         self.layout = layout_of(
             [
@@ -60,6 +62,7 @@ class FakeEngine:
             mmap.PAGESIZE,
         )
         self.pages = Pages(self.layout, madvise)
+        self.pages.prepare()
         self.pool = pool if pool is not None else BlockPool(blocks)
         self.scheduler = Scheduler(self.pool)
         self.cached = CachedCount(self.pool)
@@ -82,7 +85,7 @@ class FakeEngine:
             self.cached,
             self._send,
             self.lock,
-            lambda size, freed: self.controller.settled(size, freed),
+            lambda *answer: self.controller.settled(*answer),
         )
         writer = _page.PageWriter(
             Path(f"{base}.page"), _page.TELEMETRY_MAGIC, _page.TELEMETRY_FIELDS

@@ -1,4 +1,4 @@
-"""A sidecar of a few lines: it writes the bound page, rings the bell and reads the telemetry page."""
+"""A sidecar of a few lines: writes the bound page, rings the bell, reads the telemetry page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FakeSidecar:
             try:
                 return _page.decode(_page.TELEMETRY_MAGIC, raw, _page.TELEMETRY_FIELDS)[1]
             except _page.PageError:
-                continue
+                time.sleep(0.0001)
         raise AssertionError("the telemetry page stays torn")
 
     def beat(self) -> None:

@@ -166,7 +166,7 @@ class EngineLoop:
 
     def __init__(self) -> None:
         self.inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="engine")
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

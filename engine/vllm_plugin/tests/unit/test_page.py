@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from lull_vllm import _page
 from lull_vllm._errors import PageError
 

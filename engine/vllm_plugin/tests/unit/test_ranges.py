@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from lull_vllm._errors import LayoutError
 from lull_vllm._ranges import Layout, Run, TensorLayout, layout_of, runs_of
 

@@ -1,0 +1,60 @@
+"""The storm again in vLLM's other modes: each starts a server of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_sidecar import FakeSidecar
+from server import Server, process_bytes
+from traffic import Storm, answers, prompts
+
+from lull_vllm import _page
+
+pytestmark = pytest.mark.integration
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
+MODES = {
+    "no_prefix_caching_and_no_async": ["--no-enable-prefix-caching", "--no-async-scheduling"],
+    "ngram_speculation": ["--speculative-config", json.dumps(NGRAM)],
+    "two_tensor_parallel_ranks": ["--tensor-parallel-size", "2"],
+}
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_storm_leaves_no_trace(
+    mode: str, model: Path, undisturbed: list[list[int]], tmp_path: Path
+) -> None:
+    server = Server(tmp_path, model, *MODES[mode])
+    sidecar = None
+    try:
+        server.wait_ready()
+        sidecar = FakeSidecar(server.directory)
+        calm = answers(server, prompts())
+        with Storm(sidecar) as storm:
+            first = answers(server, prompts())
+            second = answers(server, prompts(), 5)
+        assert first == calm and second == calm
+        assert calm == undisturbed
+        assert storm.orders >= 50 and storm.confirmed >= 10
+        page = sidecar.page()
+        assert page["mode"] == _page.MODE_HOST_PAGES and page["flags"] == 0
+        assert page["faults"] == 0 and page["given_back_bytes"] > 0
+        every_rank_gives_back(sidecar, page["ranks"])
+    finally:
+        server.stop()
+        if sidecar is not None:
+            sidecar.close()
+
+
+def every_rank_gives_back(sidecar: FakeSidecar, ranks: int) -> None:
+    """Orders none of the pool and looks at each worker's memory."""
+    page = sidecar.page()
+    pids = [page[f"worker_pid_{rank}"] for rank in range(ranks)]
+    mapped = page["blocks_mapped"] * page["block_bytes"]
+    assert mapped > 0 and len(set(pids)) == ranks and page["ranks_alive"] == ranks
+    before = [process_bytes(pid) for pid in pids]
+    assert sidecar.confirmed(sidecar.order(0))["blocks_mapped"] == 0
+    for pid, was in zip(pids, before, strict=True):
+        assert was - process_bytes(pid) >= 0.97 * mapped

@@ -1,0 +1,311 @@
+"""The controller over a fake pool with real memory: orders, lease, bells and what breaks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_engine import FakeEngine
+from fake_sidecar import FakeSidecar
+from fake_vllm import Request, step_output
+
+from lull_vllm import _page
+
+pytestmark = pytest.mark.cpu
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: Clock) -> Iterator[FakeEngine]:
+    made = FakeEngine(tmp_path, clock=clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sidecar(engine: FakeEngine, tmp_path: Path) -> Iterator[FakeSidecar]:
+    made = FakeSidecar(tmp_path)
+    yield made
+    made.close()
+
+
+def tick(engine: FakeEngine) -> None:
+    engine.loop.call(engine.controller.tick)
+
+
+def test_idle_engine_obeys_a_bell(engine: FakeEngine, sidecar: FakeSidecar) -> None:
+    engine.start()
+    page = sidecar.confirmed(sidecar.order(10 * 32768))
+    assert page["blocks_withdrawn"] == 22 and page["blocks_mapped"] == 10
+    assert page["bound_bytes"] == 10 * 32768
+
+
+def test_idle_engine_obeys_although_the_bell_was_lost(
+    engine: FakeEngine, sidecar: FakeSidecar, clock: Clock
+) -> None:
+    engine.start()
+    epoch = sidecar.order(10 * 32768, ring=False)
+
+    def look(page: dict[str, int]) -> bool:
+        clock.now += 0.05  # the next beat comes
+        return page["confirmed_epoch"] == epoch
+
+    sidecar.wait(look)
+
+
+def test_epoch_is_confirmed_only_when_every_rank_gave_its_pages_back(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.held_orders = []
+    epoch = sidecar.order(10 * 32768)
+    tick(engine)
+    page = sidecar.page()
+    assert page["applied_epoch"] == epoch and page["confirmed_epoch"] == 0
+    assert page["blocks_pending"] == 22 and page["bound_bytes"] == 32 * 32768
+    for seq, runs in engine.held_orders:
+        engine.answer(seq, runs)
+    page = sidecar.page()
+    assert page["confirmed_epoch"] == epoch and page["blocks_pending"] == 0
+    assert sidecar.bell.recv(16) == b"c"
+
+
+def test_blocks_of_a_step_in_flight_wait_for_its_output(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.controller.before_schedule()
+    engine.controller.after_schedule(step_output(5))
+    epoch = sidecar.order(0)
+    engine.controller.before_schedule()
+    engine.controller.after_schedule(step_output(0))
+    assert engine.sent == [] and sidecar.page()["applied_epoch"] == epoch
+    engine.controller.after_update(step_output(5))
+    assert len(engine.sent) == 1 and sidecar.page()["confirmed_epoch"] == epoch
+
+
+def test_newer_order_known_to_the_bell_alone_is_not_confirmed_by_an_older_state(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.controller.attach(lambda: None)  # the scheduler is in a long step
+    first = sidecar.order(10 * 32768)
+    tick(engine)
+    sidecar.order(2 * 32768)
+    engine.controller._beat()
+    assert sidecar.page()["confirmed_epoch"] == first
+
+
+def test_raise_is_confirmed_at_once_and_waits_only_for_pages_on_their_way(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.held_orders = []
+    sidecar.order(10 * 32768)
+    tick(engine)
+    epoch = sidecar.order(32 * 32768)
+    tick(engine)
+    page = sidecar.page()
+    assert page["confirmed_epoch"] == epoch and page["blocks_free"] == 10
+    for seq, runs in engine.held_orders:
+        engine.answer(seq, runs)
+    tick(engine)
+    assert sidecar.page()["blocks_free"] == 32
+
+
+def test_pages_that_could_not_be_given_back_count_as_held(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.fail_with = "no"
+    epoch = sidecar.order(10 * 32768)
+    tick(engine)
+    page = sidecar.page()
+    assert page["faults"] == 1 and page["confirmed_epoch"] == 0
+    assert page["blocks_mapped"] == 32 and page["bound_bytes"] == 32 * 32768
+    engine.fail_with = ""
+    sidecar.order(32 * 32768)
+    tick(engine)
+    assert sidecar.page()["blocks_free"] == 32
+    assert sidecar.confirmed(sidecar_epoch(engine, sidecar, 10 * 32768)) and epoch == 1
+
+
+def sidecar_epoch(engine: FakeEngine, sidecar: FakeSidecar, size: int) -> int:
+    epoch = sidecar.order(size)
+    tick(engine)
+    return epoch
+
+
+def test_bound_stays_above_the_largest_live_request_and_says_so(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.scheduler.requests["a"] = Request("a", 100, 28)  # 128 tokens: 8 blocks
+    epoch = sidecar.order(3 * 32768)
+    tick(engine)
+    page = sidecar.page()
+    assert page["flags"] == _page.FLAG_CLAMPED and page["floor_bytes"] == 8 * 32768
+    assert page["bound_bytes"] == 8 * 32768 and page["confirmed_epoch"] == 0
+    engine.scheduler.requests.clear()
+    tick(engine)
+    page = sidecar.page()
+    assert page["flags"] == 0 and page["confirmed_epoch"] == epoch
+
+
+def test_request_that_the_bound_cannot_hold_must_wait(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    request = Request("a", 100, 28)
+    assert not engine.controller.must_wait(request)
+    sidecar.order(7 * 32768)
+    tick(engine)
+    assert engine.controller.must_wait(request)
+    sidecar.order(8 * 32768)
+    tick(engine)
+    assert not engine.controller.must_wait(request)
+
+
+def test_silent_sidecar_leaves_the_bound_until_there_is_room(tmp_path: Path, clock: Clock) -> None:
+    room = False
+    engine = FakeEngine(tmp_path, clock=clock, room=lambda _: room)
+    sidecar = FakeSidecar(tmp_path, lease_s=5.0)
+    try:
+        epoch = sidecar.order(10 * 32768)
+        tick(engine)
+        clock.now += 4
+        engine.controller._beat()
+        assert sidecar.page()["flags"] == 0
+        clock.now += 2
+        engine.controller._beat()
+        tick(engine)
+        page = sidecar.page()
+        assert page["flags"] == _page.FLAG_SIDECAR_GONE and page["bound_bytes"] == 10 * 32768
+        room = True
+        clock.now += 2
+        engine.controller._beat()
+        tick(engine)
+        page = sidecar.page()
+        assert page["flags"] == _page.FLAG_SIDECAR_GONE | _page.FLAG_LEASE_RAISED
+        assert page["bound_bytes"] == 32 * 32768 and page["blocks_free"] == 32
+        sidecar.beat()
+        tick(engine)
+        page = sidecar.page()
+        assert page["flags"] == 0 and page["bound_bytes"] == 10 * 32768
+        assert page["confirmed_epoch"] == epoch
+    finally:
+        sidecar.close()
+        engine.close()
+
+
+def test_sidecar_that_lives_through_a_long_step_is_not_gone(
+    engine: FakeEngine, sidecar: FakeSidecar, clock: Clock
+) -> None:
+    sidecar.lease_s = 5.0
+    sidecar.order(10 * 32768)
+    tick(engine)
+    clock.now += 60  # the scheduler read nothing for a minute
+    sidecar.beat()
+    engine.controller._beat()
+    assert sidecar.page()["flags"] == 0
+
+
+def test_older_epoch_and_orders_for_another_engine_are_refused(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    sidecar.order(10 * 32768, epoch=5)
+    tick(engine)
+    sidecar.order(32 * 32768, epoch=4)
+    tick(engine)
+    sidecar.order(31 * 32768, epoch=5)
+    tick(engine)
+    page = sidecar.page()
+    assert page["refused"] == 2 and page["requested_epoch"] == 5
+    assert page["bound_bytes"] == 10 * 32768
+    words = [engine.instance + 1, 9, 0, 1, 0, 1]
+    sidecar.path("bound").write_bytes(_page.encode(_page.BOUND_MAGIC, 100, words))
+    tick(engine)
+    assert sidecar.page()["refused"] == 3
+
+
+def test_damaged_bound_page_keeps_the_bound_and_is_logged_once(
+    engine: FakeEngine, sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    epoch = sidecar.order(10 * 32768)
+    tick(engine)
+    sidecar.path("bound").write_bytes(b"")
+    with caplog.at_level(logging.WARNING, "vllm.lull"):
+        tick(engine)
+        tick(engine)
+    assert [r.getMessage() for r in caplog.records] == [
+        f"lull: bound page: page: 0 bytes, want at least 32; the bound stays at epoch {epoch}"
+    ]
+    page = sidecar.page()
+    assert page["flags"] == _page.FLAG_BOUND_CORRUPT and page["bound_bytes"] == 10 * 32768
+
+
+def test_error_freezes_the_bound_and_lets_vllm_go_on(
+    engine: FakeEngine, sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    sidecar.order(10 * 32768)
+    tick(engine)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    engine.bound.tick = fail  # type: ignore[method-assign]
+    with caplog.at_level(logging.ERROR, "vllm.lull"):
+        tick(engine)
+        engine.controller.before_schedule()
+        engine.controller.after_schedule(step_output())
+        engine.controller.after_update(step_output())
+    assert [r.getMessage() for r in caplog.records] == [
+        "lull: boom; the bound is frozen where it is and vLLM goes on"
+    ]
+    page = sidecar.page()
+    assert page["flags"] & _page.FLAG_BROKEN and page["blocks_free"] == 10
+    assert not engine.controller.must_wait(Request("a", 2000, 48))
+
+
+def test_counts_follow_the_steps(engine: FakeEngine, sidecar: FakeSidecar, clock: Clock) -> None:
+    engine.allocate(4, ["a", "b"])
+    engine.scheduler.running.append(Request("r", 16, 16))
+    engine.scheduler.waiting.append(Request("w", 33, 16))
+    engine.controller.before_schedule()
+    engine.controller.fell_short()
+    engine.controller.after_schedule(step_output(17, ["x", "y"]))
+    clock.now += 0.25
+    engine.controller.after_update(step_output(17))
+    engine.controller.looked_up(40, 16)
+    tick(engine)
+    page = sidecar.page()
+    want = {
+        "blocks_used": 4, "blocks_free": 28, "running": 1, "waiting": 1, "waiting_capacity": 1,
+        "preemptions": 2, "steps": 1, "step_tokens": 17, "step_ns": 250_000_000,
+        "prefix_queries": 40, "prefix_hits": 16, "shortages": 1, "short_bytes": 0,
+    }  # fmt: skip
+    assert {name: page[name] for name in want} == want
+    assert sidecar.bell.recv(16) == b"s"
+
+
+def test_evictions_by_the_bound_take_the_least_recently_used_first(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    old = engine.allocate(8, [f"old{i}" for i in range(8)])
+    engine.pool.free_blocks(old)
+    new = engine.allocate(8, [f"new{i}" for i in range(8)])
+    engine.pool.free_blocks(new)
+    tick(engine)
+    assert sidecar.page()["blocks_cached"] == 16
+    sidecar.order(10 * 32768)
+    tick(engine)
+    page = sidecar.page()
+    assert page["evictions"] == 6 and page["blocks_cached"] == 10
+    assert all(f"new{i}" in engine.pool.cached for i in range(8))
