@@ -9,7 +9,7 @@ import (
 // TestABurstMakesRealTrainingGiveMemoryBack is the main job in small: training
 // holds what an idle engine does not need, a burst needs it, and gets it.
 func TestABurstMakesRealTrainingGiveMemoryBack(t *testing.T) {
-	r := startRig(t, 480, "demo/train.py", "--batch", "64")
+	r := startRig(t, "demo/train.py", "--batch", "64")
 	before := r.state(t).Ledger
 	if wrong := r.burst(8); len(wrong) > 0 {
 		t.Errorf("got %d answers that were not whole: %q", len(wrong), wrong)
@@ -35,7 +35,7 @@ func TestABurstMakesRealTrainingGiveMemoryBack(t *testing.T) {
 // DataLoader workers, which inherit its socket, while it owes an answer: it is
 // stopped before the burst, so that it cannot answer.
 func TestNoRequestFailsWhenTheTrainerIsKilledMidOrder(t *testing.T) {
-	r := startRig(t, 560, "e2e/testdata/train_workers.py")
+	r := startRig(t, "e2e/testdata/train_workers.py")
 	signal := func(s syscall.Signal) {
 		if err := syscall.Kill(r.trainer.cmd.Process.Pid, s); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestNoRequestFailsWhenTheTrainerIsKilledMidOrder(t *testing.T) {
 
 // TestTrainingMakesRoomForAnEngineThatDied kills the engine and starts it again.
 func TestTrainingMakesRoomForAnEngineThatDied(t *testing.T) {
-	r := startRig(t, 480, "demo/train.py", "--batch", "64")
+	r := startRig(t, "demo/train.py", "--batch", "64")
 	before := r.state(t).Ledger.Trainers[0].Budget
 	if err := syscall.Kill(r.engine.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -26,21 +26,23 @@ type rig struct {
 const rigConfig = `listen: "127.0.0.1:0"
 state_dir: %[1]s
 admin: {listen: "127.0.0.1:0"}
-devices: [{id: host0, kind: host, capacity: %[3]dMiB, headroom: 32MiB}]
+devices: [{id: host0, kind: host, capacity: 460MiB, headroom: 32MiB}]
 engines: [{name: main, kind: emulator, url: "http://127.0.0.1:%[2]d", devices: [host0]}]
 trainers: {socket: %[1]s/lull.sock}
 `
 
 // startRig starts the three, and waits until training has grown into what the
-// engine does not need.
-func startRig(t *testing.T, capacityMiB int, script ...string) *rig {
+// engine does not need: beside resident, floor and headroom there is room for
+// some 280 MiB, so that a trainer may come while the engine has its whole pool,
+// and a burst of eight needs 200.
+func startRig(t *testing.T, script ...string) *rig {
 	t.Helper()
 	py := python(t, "LULL_TEST_PYTHON", "base")
 	r := &rig{port: freePort()}
 	r.startEngine(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lull.yaml")
-	if err := os.WriteFile(path, fmt.Appendf(nil, rigConfig, dir, r.port, capacityMiB), 0o600); err != nil {
+	if err := os.WriteFile(path, fmt.Appendf(nil, rigConfig, dir, r.port), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, line := announced(t, "rig", "serve", "--config", path)
@@ -57,7 +59,7 @@ func startRig(t *testing.T, capacityMiB int, script ...string) *rig {
 		}
 	})
 	r.waitFor(t, "training grows into idle KV memory", time.Minute, func(st state) bool {
-		return len(st.Ledger.Trainers) == 1 && st.Ledger.Trainers[0].Held > 64*mib && trained(st) > 0
+		return len(st.Ledger.Trainers) == 1 && st.Ledger.Trainers[0].Held > 64*mib && st.Ledger.Engines[0].Bound < 144*mib && trained(st) > 0
 	})
 	return r
 }
@@ -66,7 +68,7 @@ func startRig(t *testing.T, capacityMiB int, script ...string) *rig {
 // rig's port.
 func (r *rig) startEngine(t *testing.T) {
 	t.Helper()
-	r.engine, _ = announced(t, "emulator", "emulate", "--listen", "127.0.0.1:"+strconv.Itoa(r.port), "--model", "m", "--pool", "256MiB",
+	r.engine, _ = announced(t, "emulator", "emulate", "--listen", "127.0.0.1:"+strconv.Itoa(r.port), "--model", "m", "--pool", "256MiB", "--bound", "32MiB",
 		"--resident", "64MiB", "--kv-bytes-per-token", "64KiB", "--block-tokens", "32", "--max-model-len", "2048")
 }
 
@@ -100,6 +102,7 @@ type ledger struct {
 		Budget         int64  `json:"budget_bytes"`
 		Free           int64  `json:"free_bytes"`
 		Over           int64  `json:"over_bytes"`
+		WorstOver      int64  `json:"worst_over_bytes"`
 		Breaches       uint64 `json:"breaches"`
 	} `json:"devices"`
 	Engines []struct {
