@@ -25,7 +25,7 @@ func (e *lullVLLM) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (Sa
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		s, done, err := e.answer(epoch)
+		s, done, err := e.answer(epoch, b)
 		if err != nil {
 			return s, fmt.Errorf("engine %s: set bound epoch=%d to %v: %w", e.cfg.Name, epoch, b, err)
 		}
@@ -82,7 +82,7 @@ func refusal(w []uint64, epoch uint64, b size.Bytes) error {
 
 // answer reads how far the engine is with an order; done says that waiting longer
 // is for the caller to decide.
-func (e *lullVLLM) answer(epoch uint64) (s Sample, done bool, err error) {
+func (e *lullVLLM) answer(epoch uint64, b size.Bytes) (s Sample, done bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w, err := e.words()
@@ -97,6 +97,8 @@ func (e *lullVLLM) answer(epoch uint64) (s Sample, done bool, err error) {
 		return s, false, fmt.Errorf("the plugin met an error and froze; its log says which")
 	case requested < epoch:
 		return s, false, nil
+	case size.Bytes(w[wordRequestedBytes]) != b/e.devices(w):
+		return s, false, fmt.Errorf("%w; the engine has %v of this epoch and keeps it", ErrStaleEpoch, size.Bytes(w[wordRequestedBytes])*e.devices(w))
 	}
 	return s, w[wordConfirmedEpoch] == epoch || w[wordBlocksPending] == 0, nil
 }

@@ -179,6 +179,10 @@ func TestLullVLLMRefusesAnOlderEpoch(t *testing.T) {
 	if !errors.Is(err, ErrStaleEpoch) || !strings.Contains(err.Error(), "set bound epoch=8 to 1.0MiB: stale epoch; the engine has 9 and keeps its bound") {
 		t.Fatalf("error %v, want ErrStaleEpoch with both epochs", err)
 	}
+	_, err = e.SetBound(t.Context(), 9, peerPool)
+	if !errors.Is(err, ErrStaleEpoch) || !strings.Contains(err.Error(), "the engine has 256.0KiB of this epoch and keeps it") {
+		t.Fatalf("other bytes: error %v, want ErrStaleEpoch with the bytes", err)
+	}
 	if s := observe(t, e); s.Bound != 8*peerBlock || s.BoundEpoch != 9 {
 		t.Errorf("bound %v of epoch %d, want the newer one kept", s.Bound, s.BoundEpoch)
 	}

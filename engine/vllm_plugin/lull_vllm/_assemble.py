@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from . import _compat, _kvcached, _page
 from ._blocks import Blocks
-from ._cached import CachedCount
+from ._cached import Cached, CachedCount
 from ._channel import Channel
 from ._config import Config, prepare_directory
 from ._controller import Bound, Controller
@@ -56,7 +56,9 @@ class Assembly:
         self.baseline = baseline
         self.mode = _page.MODE_TELEMETRY
         self.workers: list[int] = []
-        self.cached = CachedCount(self._pool)
+        native = hasattr(self._pool, "free_block_queue")  # kvcached's pool has none
+        self._counted = CachedCount(self._pool) if native else None
+        self.cached: Cached = self._counted or _kvcached.ElasticCached(self._pool)
         self.requests = Requests(scheduler, self.block_tokens)
 
     def build(self) -> Controller:
@@ -101,6 +103,7 @@ class Assembly:
                 reason = f"{current_platform.device_name} memory is not supported"
         except LullVLLMError as error:
             reason = str(error)
+            self._host = None
         logger.warning(
             "lull: %s; Lull reads this engine's KV cache and sets no bound on it", reason
         )
@@ -121,8 +124,10 @@ class Assembly:
         self.block_bytes = max(hello.block_bytes for hello in channel.hellos)
         self.workers = [hello.pid for hello in channel.hellos]
         self.baseline += sum(h.baseline_bytes for h in channel.hellos if h.pid != os.getpid())
+        if self._counted is None:
+            raise LullVLLMError("this block pool has no free queue to take blocks from")
         bound = HostBound(
-            self._pool, self.block_bytes, self.cached, channel.send, self.lock, self._settled
+            self._pool, self.block_bytes, self._counted, channel.send, self.lock, self._settled
         )
         self._host = bound
         # vLLM zeroed the whole pool; nothing lives in it yet, so all of it may go.
@@ -184,7 +189,8 @@ class Assembly:
             "block_bytes": self.block_bytes,
             "pool_blocks": self._pool.num_gpu_blocks - 1,
             "max_model_len": self._scheduler.max_model_len,
-            "baseline_bytes": self.baseline,
+            # On a GPU nothing of a process is on the device before it takes device memory.
+            "baseline_bytes": self.baseline if self.mode != _page.MODE_KVCACHED else 0,
             **{f"worker_pid_{i}": pid for i, pid in enumerate(pids)},
         }
 

@@ -7,7 +7,19 @@ blocks, and frees. A walk of the queue puts it right again, rarely, in case a pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
+
+
+class Cached(Protocol):
+    """What telemetry wants of a count."""
+
+    @property
+    def free(self) -> int: ...
+
+    @property
+    def evicted(self) -> int: ...
+
+    def walk(self) -> None: ...
 
 
 class CachedCount:

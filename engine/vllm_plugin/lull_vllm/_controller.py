@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import _doorbell, _page
-from ._cached import CachedCount
+from ._cached import Cached
 from ._doorbell import Doorbell
 from ._host import Status
 from ._orders import Orders
@@ -51,7 +51,7 @@ class Controller:
         telemetry: Telemetry,
         orders: Orders,
         bell: Doorbell,
-        cached: CachedCount,
+        cached: Cached,
         requests: Requests,
         bound: Bound | None,
         lock: threading.RLock,

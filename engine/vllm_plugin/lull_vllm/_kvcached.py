@@ -28,6 +28,22 @@ def find() -> SetLimit | None:
     return found
 
 
+class ElasticCached:
+    """Counts kvcached's evictable blocks; its pool has no free queue. Same face as CachedCount."""
+
+    evicted = 0
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    @property
+    def free(self) -> int:
+        return len(getattr(self._pool, "_evictable_blocks", ()))
+
+    def walk(self) -> None:
+        """Nothing to put right: the count is kvcached's own."""
+
+
 class KVCachedBound:
     """Drives set_instance_memory_limit; same face as HostBound."""
 

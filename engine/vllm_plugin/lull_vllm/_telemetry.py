@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from . import _page
-from ._cached import CachedCount
+from ._cached import Cached
 from ._host import Status
 from ._orders import Orders
 
@@ -29,7 +29,7 @@ class Telemetry:
     def get(self, name: str) -> int:
         return self._words[_AT[name]]
 
-    def scheduler(self, scheduler: Any, pool: Any, cached: CachedCount, withdrawn: int) -> None:
+    def scheduler(self, scheduler: Any, pool: Any, cached: Cached, withdrawn: int) -> None:
         """Reads the scheduler's and the pool's counts."""
         words = self._words
         free = pool.get_num_free_blocks()
