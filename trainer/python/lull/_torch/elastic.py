@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from lull._torch.grads import Gradients
 from lull._torch.hooks import SegmentHooks
 from lull._torch.inputs import storage_key
 from lull._torch.model import Model
-from lull._torch.orders import Discard, Orders
+from lull._torch.orders import Discard, Orders, prefer_this_thread
 from lull._torch.pace import Pacer
 from lull._torch.replay import moving_buffers
 from lull._torch.segments import Segment
@@ -84,6 +85,10 @@ class Elastic:
         self._movers: set[int] = set()
         self._table: Table | None = None
         self._closed = False
+        self._preferred = False
+        self._owned: tuple[int, dict[str, int]] = (-1, {})
+        self._most = 1 << 30
+        """Samples that a microbatch may have after one that should have fitted did not; doubles again."""
         self._failures = 0
         """Microbatches undone in a row."""
         self._count_steps()
@@ -151,6 +156,7 @@ class Elastic:
         self._gradients.close()
         self._step_handle.remove()
         self.device.pool.set_cap(1 << 62)
+        self.device.pool.trim(0)
 
     def use_agent(self, agent: Any, wait: Callable[[Any], None]) -> None:
         """Starts the agent once the floor is measured: nothing is granted before it is known."""
@@ -166,7 +172,7 @@ class Elastic:
 
     def _next_size(self, left: int) -> int:
         """Equal parts of what is left, each small enough for the ceiling."""
-        fit = self.memory.samples_within(self.orders.ceiling, left)
+        fit = min(self.memory.samples_within(self.orders.ceiling, left), self._most)
         parts = -(-left // fit)
         return -(-left // parts)
 
@@ -177,32 +183,35 @@ class Elastic:
         pool = self.device.pool
         pool.reset_peak()
         base = pool.in_use()
-        started = self._clock()
+        started, epoch = self._clock(), self.orders.epoch
         self.orders.begin(table, samples)
-        failed = ""
+        failed = False
         loss = None
         try:
             loss = self._pass(table, micro, loss_fn, share, scaler)
         except Discard:
-            failed = "order"
+            failed = True
         except BaseException as error:
             if not self.orders.discarding and not _ran_out(error):
                 self._undo(table, snapshot)
                 self.orders.end()
                 raise
-            failed = "order" if self.orders.discarding else "memory"
+            failed = True
         took = self._clock() - started
         if failed:
             self._undo(table, snapshot)
-            self._discarded(failed, samples, took)
+            self._discarded(samples, took)
             return None
         self._failures = 0
+        self._most = min(2 * self._most, 1 << 30)
         peak = pool.peak() - base
         self._gradients.commit()
         disturbed = table.dropped or table.recomputed
         self._finish(table)
         self.orders.end()
         self.stats.ran(samples, took)
+        if disturbed and self.orders.epoch == epoch:
+            self.memory.caught()  # the ceiling stood still, and yet slots had to be emptied
         if not disturbed:
             self.memory.observe(samples, peak)
             self.stats.rate(samples, peak, took)
@@ -214,16 +223,13 @@ class Elastic:
         try:
             with self._hooks.outer(table):
                 loss = loss_fn(micro)
-            self._hooks.table = None
-            if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-                raise RuntimeRefusal(
-                    "elastic.backward loss_fn: want one number that depends on the model; the microbatch is undone"
-                )
+            self._hooks.end_forward()
+            _check_loss(loss)
             scaled = loss if share == 1.0 else loss * share
             (scaled if scaler is None else scaler.scale(scaled)).backward()
             return scaled.detach()
         finally:
-            self._hooks.table = None
+            self._hooks.end_forward()
             self.device.pool.enable(before)
 
     def _new_table(self) -> Table:
@@ -243,15 +249,16 @@ class Elastic:
         table.clear()
         self._table = None
 
-    def _discarded(self, why: str, samples: int, took: float) -> None:
+    def _discarded(self, samples: int, took: float) -> None:
         """After an undone microbatch: count it, learn from it, and wait if even one sample is too much."""
         stats, tried = self.stats, self.orders.ceiling
         stats.discards += 1
         stats.samples_discarded += samples
         stats.lost_s += took
-        if why == "memory" or tried >= self.memory.bytes(samples):
+        if not self.orders.ordered:
             stats.mispredicted += 1
             self.memory.caught()
+            self._most = max(1, samples // 2)
         self.orders.discarded(samples)
         self._failures += 1
         if samples > 1 or not self.memory.known:
@@ -323,9 +330,12 @@ class Elastic:
 
     def _plain_pass(self, table: Table, one: Any, loss_fn: LossFn) -> None:
         """The first pass, outside the pool: what a model makes once stays out of what can be given back."""
-        with self._hooks.outer(table):
-            loss = loss_fn(one)
-        self._hooks.table = None
+        try:
+            with self._hooks.outer(table):
+                loss = loss_fn(one)
+        finally:
+            self._hooks.end_forward()
+        _check_loss(loss)
         loss.backward()  # type: ignore[no-untyped-call]
 
     def _count_steps(self) -> None:
@@ -337,6 +347,9 @@ class Elastic:
     # ---- the Runtime that the agent drives ----
 
     def hello(self) -> HelloState:
+        if threading.current_thread() is not threading.main_thread() and not self._preferred:
+            self._preferred = True  # the agent's thread, once
+            prefer_this_thread()
         floor, pool = self.floor, self.device.pool
         return HelloState(
             device=self.device.label,
@@ -397,9 +410,7 @@ class Elastic:
         outside = table.outside if table is not None else 0
         floor = self.floor.bytes if self.floor else 0
         return {
-            "parameters": device.own_bytes(list(self.model.parameters())),
-            "gradients": device.own_bytes(self._gradients.tensors()),
-            "optimizer": device.own_bytes(state_tensors(self.optimizer)),
+            **self._floor_bytes(),
             "slots": slots,
             "inputs": inputs,
             "outside": outside,
@@ -409,6 +420,26 @@ class Elastic:
             "floor": floor,
             "residual": max(0, device.bytes() - self.baseline - floor - resident),
         }
+
+    def _floor_bytes(self) -> dict[str, int]:
+        """Counted again only when optimizer state may have appeared: orders wait while a report is made."""
+        states = len(self.optimizer.state)
+        if self._owned[0] != states:
+            own = self.device.own_bytes
+            parts = {
+                "parameters": own(list(self.model.parameters())),
+                "gradients": own(self._gradients.tensors()),
+                "optimizer": own(state_tensors(self.optimizer)),
+            }
+            self._owned = (states, parts)
+        return self._owned[1]
+
+
+def _check_loss(loss: object) -> None:
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        raise RuntimeRefusal(
+            "elastic.backward loss_fn: want one number that depends on the model; the microbatch is undone"
+        )
 
 
 def _shares(size: int, reduction: str, weights: torch.Tensor | None) -> Callable[[int, int], float]:

@@ -46,8 +46,7 @@ class SegmentHooks:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._open = None
-        self.table = None
+        self.end_forward()
 
     def outer(self, table: Table) -> saved_tensors_hooks:
         """The scope around the whole forward pass of one microbatch."""
@@ -55,6 +54,15 @@ class SegmentHooks:
         self._open = None
         self._pack = table.pack_outside
         return saved_tensors_hooks(self._pack, table.unpack)
+
+    def end_forward(self) -> None:
+        """The forward pass is over, however it ended. PyTorch runs no forward hook after a BaseException
+        (a discard, Ctrl-C): the scope of the block that was open is then left here."""
+        self.table = None
+        run, self._open = self._open, None
+        if run is not None and run.hooks is not None:
+            run.hooks.__exit__(None, None, None)
+            run.hooks = None
 
     def _mine(self) -> bool:
         """Whether a segment that is called now is ours: in our forward pass, in no other scope."""

@@ -154,11 +154,20 @@ class Recorder:
 
         self.elastic.stats.ran = recording  # type: ignore[method-assign]
         self._epoch = 0
+        self.promise: Budget | None = None
+        """The acked order that holds now; None from the next order to its ack."""
 
     def order(self, bytes: int) -> None:
         self._epoch += 1
         order = Budget(self._epoch, bytes)
-        self.elastic.apply(order, lambda ack: self.acks.append((order, ack)))
+        self.promise = None
+
+        def reply(ack: Ack) -> None:
+            self.acks.append((order, ack))
+            if ack.how != "superseded":
+                self.promise = order
+
+        self.elastic.apply(order, reply)
 
     @contextmanager
     def storm(self, seed: int, low: int, high: int, gap: tuple[float, float] = (0.0005, 0.02)) -> Iterator[None]:

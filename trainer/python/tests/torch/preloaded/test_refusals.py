@@ -1,0 +1,264 @@
+"""Never silently wrong: what cannot be kept exact is refused with a sentence that says what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn as nn
+
+import lull
+
+sys.path.insert(0, str(Path(__file__).parent))
+from models import MIB, Gpt, Mlp, Recorder, attach, text_loss
+
+pytestmark = pytest.mark.cpu
+
+
+class Wide(nn.Module):
+    """Two blocks; `between` runs on each block's input, `inside` within the block."""
+
+    def __init__(self, between: Callable[[torch.Tensor], Any], block: type[nn.Module]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(block() for _ in range(3))
+        self.between = between
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+            self.between(x)
+        return x.sum()
+
+
+class Exp(nn.Module):
+    """Saves its own output, which is the next block's input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(self.w(x).tanh())
+
+
+def drop_in_forward(elastic: lull.Elastic) -> Callable[[torch.Tensor], None]:
+    """Empties every slot there is, whenever it is called."""
+
+    def drop(_: torch.Tensor) -> None:
+        table = elastic._table
+        if table is not None:
+            for run in table.runs:
+                run.empty()
+
+    return drop
+
+
+def test_in_place_edit_of_a_saved_tensor_is_refused_as_pytorch_refuses_it() -> None:
+    model = Wide(lambda x: None, Exp)
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(8, 64)
+    elastic.backward(x, model)
+    model.between = lambda x: x.data.add_(0) is None or x.detach().add_(1.0)
+    with pytest.raises(RuntimeError, match=r"edited in place after it was saved; the microbatch is undone"):
+        elastic.backward(x, model)
+    plain = Wide(lambda x: x.detach().add_(1.0), Exp)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        plain(x).backward()
+    elastic.close()
+
+
+def test_in_place_edit_of_a_parameter_before_backward_is_refused() -> None:
+    model = Wide(lambda x: None, Exp)
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(8, 64, requires_grad=True)
+    elastic.backward(x, model)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        out = model(x)
+        with torch.no_grad():
+            model.blocks[1].w.weight.mul_(2)
+        return out
+
+    with pytest.raises(lull.LullError, match="edited in place"):
+        elastic.backward(x, loss)
+    elastic.close()
+
+
+class Growing(nn.Module):
+    """Appends to the cache that it is given, as a KV cache in train mode does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor, cache: Any = None) -> torch.Tensor:
+        y = self.w(x)
+        if cache is not None:
+            cache.update(y)
+        return y.relu()
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.layers: list[torch.Tensor] = []
+
+    def update(self, y: torch.Tensor) -> None:
+        self.layers.append(y)
+
+
+class Cached(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Growing() for _ in range(3))
+        self.config = SimpleNamespace(use_cache=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        cache = Cache() if self.config.use_cache else None
+        for block in self.blocks:
+            x = block(x, cache=cache)
+        return x.sum()
+
+
+def test_kv_cache_argument_is_refused() -> None:
+    model = Cached()
+    config = model.config
+    del model.config
+    model.forward = lambda x: sum(b(x, cache=Cache()).sum() for b in model.blocks)  # type: ignore[method-assign]
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(lull.RuntimeRefusal, match=r"block blocks\.0: argument is a Cache.*use_cache=False"):
+        elastic.backward(torch.randn(4, 64), model)
+    assert config.use_cache
+    elastic.close()
+
+
+def test_use_cache_of_the_configuration_is_off_while_training_only() -> None:
+    model = Cached()
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    seen: list[bool] = []
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        seen.append(model.config.use_cache)
+        return model(x)
+
+    elastic.backward(torch.randn(4, 64), loss)
+    assert not any(seen)
+    assert model.config.use_cache
+    elastic.close()
+
+
+class Fickle(nn.Module):
+    """Saves other tensors when it runs again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Linear(64, 64)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        y = self.w(x).sigmoid()
+        return y * y.exp() if self.calls % 2 else y + 1
+
+
+def test_block_that_is_not_deterministic_is_refused() -> None:
+    model = Wide(lambda x: None, Fickle)
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(512, 64)
+    elastic.backward(x, model)
+    elastic.optimizer.zero_grad()
+    model.between = drop_in_forward(elastic)
+    with pytest.raises(lull.RuntimeRefusal, match=r"blocks\.2: run again it saved .*not deterministic"):
+        elastic.backward(x, model)
+    assert all(p.grad is None for p in model.parameters())
+    elastic.close()
+
+
+class SelfEditing(nn.Module):
+    """Edits its own input in place, which plain PyTorch allows here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.mul_(0.5)
+        return self.w(x).sigmoid().mul(2.0)
+
+
+def test_block_that_edits_its_input_is_never_emptied_and_stays_right() -> None:
+    torch.manual_seed(1)
+    model = Wide(lambda x: None, SelfEditing)
+    x = torch.randn(512, 64)
+    want = torch.autograd.grad(model(x.clone()), list(model.parameters()))
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model.between = drop_in_forward(elastic)
+    elastic.backward(x.clone(), model)
+    # The batch itself is edited too: every pass of one batch halves it, so a second batch is compared.
+    elastic.optimizer.zero_grad()
+    elastic.backward(x.clone(), model)
+    for p, g in zip(model.parameters(), want, strict=True):
+        assert p.grad is not None
+        assert torch.equal(p.grad, g)
+    assert set(elastic._stuck) == {"blocks.0", "blocks.1", "blocks.2"}
+    elastic.close()
+
+
+def test_bad_arguments_say_what_is_wanted() -> None:
+    model = Mlp()
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(8, 256)
+    with pytest.raises(lull.RuntimeRefusal, match="reduction: got 'max', want mean or sum"):
+        elastic.backward(x, model, reduction="max")
+    with pytest.raises(lull.RuntimeRefusal, match="no tensor with samples"):
+        elastic.backward({"a": 3}, model)
+    with pytest.raises(lull.RuntimeRefusal, match="want one number that depends on the model"):
+        elastic.backward(x, model)
+    with pytest.raises(lull.RuntimeRefusal, match=r"weights: got shape \(3,\), want \(8,\)"):
+        elastic.backward(x, lambda x: model(x).sum(), weights=torch.ones(3))
+    with pytest.raises(lull.RuntimeRefusal, match="Linear is no part of the model"):
+        attach(model, elastic.optimizer, blocks=[nn.Linear(2, 2)])
+    elastic.close()
+
+
+def test_an_error_in_the_loss_leaves_no_trace() -> None:
+    torch.manual_seed(2)
+    model = Gpt()
+    rec = Recorder(model, torch.optim.SGD(model.parameters(), lr=0.1), budget=64 * MIB)
+    ids = torch.randint(0, 256, (8, 65))
+    rec.elastic.backward(ids, text_loss(model))
+    rec.elastic.optimizer.zero_grad()
+    state = torch.get_rng_state()
+
+    def broken(ids: torch.Tensor) -> torch.Tensor:
+        text_loss(model)(ids)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        rec.elastic.backward(ids, broken)
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(p.grad is None for p in model.parameters())
+    assert rec.elastic.device.pool.in_use() == 0
+    rec.elastic.close()
+
+
+def test_no_hook_scope_is_left_behind_however_a_forward_pass_ends() -> None:
+    model = Mlp()
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(8, 256)
+    elastic.backward(x, lambda x: model(x).sum())
+    for error in (KeyError("mine"), KeyboardInterrupt("mine")):
+
+        def act(module: nn.Module, args: object, error: BaseException = error) -> None:
+            raise error
+
+        handle = model.blocks[1][1].register_forward_pre_hook(act)
+        with pytest.raises(type(error), match="mine"):
+            elastic.backward(x, lambda x: model(x).sum())
+        handle.remove()
+        assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    elastic.close()
