@@ -1,0 +1,325 @@
+"""How fast does memory come back from a running PyTorch job? Four methods, interleaved in one run.
+
+    python benchmarks/handover_bench.py --python PY --out out/bench/handover.json [--orders 300]
+
+The controller (this process, no torch in it) listens on a Unix socket as the sidecar does, orders the job
+(handover_job.py under lull.run) to hold 16 or 64 MiB less than it holds at a random moment of its work, and
+reads the job's own RssAnon + RssShmem until they are gone: decision -> device confirms. An order counts if
+at least 95 % of what it asked was physically freed; the rest are counted apart. Times are never trimmed.
+
+Methods: `slots` is Lull. `next-saved` raises at the next saved tensor and discards the microbatch, always,
+as SIRIUS does. `microbatch` and `batch` wait for the end of the running microbatch or global batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "trainer" / "python"))
+
+from lull._protocol import Ack, Budget, Message, Ping, Welcome, decode, encode  # noqa: E402
+
+MIB = 1 << 20
+METHODS = ("slots", "next-saved", "microbatch", "batch")
+SIZES_MIB = (16, 64)
+PAGE = os.sysconf("SC_PAGE_SIZE")
+HOLD_S = 0.03
+"""How long the order stands before the memory is granted back; rebounds are looked for meanwhile."""
+
+
+class Job:
+    """The training process, its control connection and the kernel's view of its memory."""
+
+    def __init__(self, python: str, batch: int, budget: int, folder: str, core: int | None) -> None:
+        path = f"{folder}/lull.sock"
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        server.bind(path)
+        server.listen(1)
+        server.settimeout(120)
+        env = {
+            **os.environ,
+            "LULL_SOCKET": path,
+            "LULL_BUDGET": str(budget),
+            "PYTHONPATH": str(ROOT / "trainer" / "python"),
+        }
+        pin = ["taskset", "-c", str(core)] if core is not None else []
+        self.process = subprocess.Popen(
+            [*pin, python, "-m", "lull.run", str(ROOT / "benchmarks" / "handover_job.py"), str(batch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        self.conn, _ = server.accept()
+        server.close()
+        self._rest = b""
+        self._inbox: list[Message] = []
+        self.epoch = 1 << 32
+        self.conn.settimeout(30)
+        self._receive()
+        self.conn.sendall(encode(Welcome(version=1, session=1, heartbeat_ms=1000, lease_ms=3_600_000)))
+        self.conn.setblocking(False)
+        self._pinged = time.monotonic()
+        self._statm = os.open(f"/proc/{self.process.pid}/statm", os.O_RDONLY)
+
+    def rss(self) -> int:
+        """RssAnon of the job: resident minus file and shared pages (it maps no shared memory)."""
+        fields = os.pread(self._statm, 128, 0).split()
+        return (int(fields[1]) - int(fields[2])) * PAGE
+
+    def _receive(self) -> None:
+        data = self.conn.recv(1 << 16)
+        if not data:
+            raise SystemExit("handover_bench: the job closed its connection")
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._inbox += [decode(line) for line in lines]
+
+    def acks(self) -> list[Ack]:
+        """The acks that have come; keeps the heartbeat."""
+        with contextlib.suppress(BlockingIOError):
+            self._receive()
+        if time.monotonic() - self._pinged > 1:
+            self._pinged = time.monotonic()
+            self.conn.send(encode(Ping(1)))
+        acks = [m for m in self._inbox if isinstance(m, Ack)]
+        self._inbox.clear()
+        return acks
+
+    def order(self, bytes: int) -> int:
+        """Sends a budget and returns its epoch."""
+        self.epoch += 1
+        self.conn.send(encode(Budget(self.epoch, bytes)))
+        return self.epoch
+
+    def rest(self, seconds: float) -> None:
+        """Lets the job run, keeping the heartbeat."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.acks()
+            time.sleep(min(left, 0.01))
+
+    def tell(self, line: str) -> dict[str, Any]:
+        """Sends a command and returns the job's stats."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        """Ends the job by closing its stdin."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+
+
+class Cell:
+    """What was measured for one method and size."""
+
+    def __init__(self) -> None:
+        self.ms: list[float] = []
+        self.ack_ms: list[float] = []
+        self.how: dict[str, int] = {}
+        self.by_how: dict[str, list[float]] = {}
+        self.short = 0
+        self.rebounds = 0
+        self.worst_rebound = 0
+        self.lost_s = 0.0
+        self.recompute_s = 0.0
+        self.discards = 0
+        self.orders = 0
+
+    def summary(self) -> dict[str, Any]:
+        lost = self.lost_s + self.recompute_s
+        return {
+            **figures(self.ms),
+            "ack": figures(self.ack_ms),
+            "by_how": {how: figures(ms) for how, ms in sorted(self.by_how.items())},
+            "orders": self.orders,
+            "not_freed": self.short,
+            "how": self.how,
+            "rebounds": self.rebounds,
+            "worst_rebound_bytes": self.worst_rebound,
+            "work_lost_sample_s": round(lost, 4),
+            "discarded_s": round(self.lost_s, 4),
+            "recomputed_s": round(self.recompute_s, 4),
+            "work_lost_per_order_s": round(lost / max(1, self.orders), 5),
+            "discards": self.discards,
+        }
+
+
+def figures(values: list[float]) -> dict[str, Any]:
+    """n, mean, P50, P99 (nearest rank) and max of milliseconds."""
+    if not values:
+        return {"n": 0}
+    ordered = sorted(values)
+
+    def rank(q: float) -> float:
+        return ordered[min(len(ordered) - 1, max(0, -(-int(q * 1000) * len(ordered) // 1000) - 1))]
+
+    return {
+        "n": len(ordered),
+        "mean_ms": round(sum(ordered) / len(ordered), 3),
+        "p50_ms": round(rank(0.5), 3),
+        "p99_ms": round(rank(0.99), 3),
+        "max_ms": round(ordered[-1], 3),
+    }
+
+
+def one_order(job: Job, cell: Cell, size: int, outside: int, limit_base: int, timeout: float) -> None:
+    """Orders `size` bytes away now, and watches."""
+    before = job.rss()
+    target = before - outside - size
+    start = time.perf_counter()
+    epoch = job.order(target)
+    gone = acked = None
+    how = ""
+    while (now := time.perf_counter()) - start < timeout and (gone is None or acked is None):
+        if gone is None and job.rss() <= before - 0.95 * size:
+            gone = time.perf_counter()
+        for ack in job.acks():
+            if ack.epoch == epoch:
+                acked, how = time.perf_counter(), ack.how
+    cell.orders += 1
+    cell.how[how or "none"] = cell.how.get(how or "none", 0) + 1
+    if gone is None or acked is None:
+        cell.short += 1
+        return
+    took = (max(gone, acked) - start) * 1e3
+    cell.ms.append(took)
+    cell.ack_ms.append((acked - start) * 1e3)
+    cell.by_how.setdefault(how, []).append(took)
+    end = now + HOLD_S
+    above = 0
+    while time.perf_counter() < end:
+        above = max(above, job.rss() - (limit_base + target))
+        time.sleep(0.0005)
+    cell.rebounds += above > 0
+    cell.worst_rebound = max(cell.worst_rebound, above)
+
+
+def run_cell(job: Job, cell: Cell, method: str, size: int, count: int, budget: int, draw: random.Random) -> None:
+    """`count` orders of one method and size, each at a random moment after the memory was taken again."""
+    first = job.tell(f"release {method}")
+    micro_s = first["microbatch_ms"] / 1e3
+    timeout = 3 + 3 * first["batch_ms"] / 1e3
+    job.order(budget)
+    for _ in range(count):
+        regrown_by = time.monotonic() + 3 * micro_s
+        while job.rss() - first["baseline"] - first["floor"] < 0.8 * budget and time.monotonic() < regrown_by:
+            job.rest(0.01)
+        job.rest(draw.uniform(0.1, 1.1) * micro_s)
+        now = job.tell("stats")
+        outside = now["bytes"] - now["resident"]
+        one_order(job, cell, size, outside, now["baseline"] + now["floor"], timeout)
+        job.order(budget)
+    last = job.tell("stats")
+    cell.lost_s += last["lost_s"] - first["lost_s"]
+    cell.recompute_s += last["recompute_s"] - first["recompute_s"]
+    cell.discards += last["discards"] - first["discards"]
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "kernel": os.uname().release,
+        "transparent_hugepage": huge.read_text().strip() if huge.exists() else "none",
+        "load_1m": os.getloadavg()[0],
+    }
+
+
+def table(cells: dict[tuple[str, int], Cell]) -> str:
+    """The results for people."""
+    rows = [
+        f"{'method':12}{'MiB':>5}{'n':>6}{'mean':>10}{'P50':>10}{'P99':>10}{'max ms':>10}"
+        f"{'lost s/order':>14}{'rebounds':>10}"
+    ]
+    for (method, size), cell in cells.items():
+        s = cell.summary()
+        if s["n"]:
+            rows.append(
+                f"{method:12}{size:>5}{s['n']:>6}{s['mean_ms']:>10.2f}{s['p50_ms']:>10.2f}{s['p99_ms']:>10.2f}"
+                f"{s['max_ms']:>10.2f}{s['work_lost_per_order_s']:>14.4f}{s['rebounds']:>10}"
+            )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Runs all cells, a few orders of each in turn, and writes the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable, help="interpreter with torch")
+    parser.add_argument("--out", default="out/bench/handover.json")
+    parser.add_argument("--orders", type=int, default=300, help="orders that count, per method and size")
+    parser.add_argument("--batch-orders", type=int, default=0, help="the same for the slow method batch; 0: as many")
+    parser.add_argument("--chunk", type=int, default=5, help="orders of one method before the next takes its turn")
+    parser.add_argument("--batch", type=int, default=64, help="samples in the global batch")
+    parser.add_argument("--budget-mib", type=int, default=320)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pin", action="store_true", help="job on the last core, controller on the others")
+    args = parser.parse_args()
+    draw = random.Random(args.seed)
+    cells = {(m, s): Cell() for m in METHODS for s in SIZES_MIB}
+    want = {m: (args.batch_orders or args.orders) if m == "batch" else args.orders for m in METHODS}
+    cores = sorted(os.sched_getaffinity(0))
+    pin = args.pin and len(cores) > 1
+    began = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(args.python, args.batch, args.budget_mib * MIB, folder, cores[-1] if pin else None)
+        if pin:
+            os.sched_setaffinity(0, cores[:-1])
+        job.order(args.budget_mib * MIB)
+        job.rest(6)
+        undisturbed = job.tell("stats")
+        while open_cells := [k for k, c in cells.items() if c.orders < 3 * want[k[0]] and len(c.ms) < want[k[0]]]:
+            draw.shuffle(open_cells)
+            for method, size in open_cells:
+                cell = cells[(method, size)]
+                count = min(args.chunk, want[method] - len(cell.ms))
+                run_cell(job, cell, method, size * MIB, count, args.budget_mib * MIB, draw)
+            done = sum(len(c.ms) for c in cells.values())
+            print(f"handover_bench: {done} orders in {time.time() - began:.0f} s", file=sys.stderr, flush=True)
+        last = job.tell("stats")
+        job.close()
+    report = {
+        "command": " ".join(["python", "benchmarks/handover_bench.py", *sys.argv[1:]]),
+        "machine": machine(),
+        "job": {
+            "model": "byte-level GPT d256 L4 H4 T128, one torch thread",
+            "native_arena": undisturbed["arena"],
+            "global_batch": args.batch,
+            "budget_bytes": args.budget_mib * MIB,
+            "microbatch": undisturbed["microbatch"],
+            "microbatch_ms_mean": round(undisturbed["microbatch_ms"], 1),
+            "batch_ms_mean": round(undisturbed["batch_ms"], 1),
+            "arena": last["counters"],
+        },
+        "seconds": round(time.time() - began, 1),
+        "methods": {m: {f"{s}MiB": cells[(m, s)].summary() for s in SIZES_MIB} for m in METHODS},
+    }
+    out = Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n")
+    print(table(cells))
+    print(f"wrote {out}")
+
+
+if __name__ == "__main__":
+    main()
