@@ -70,15 +70,16 @@ func (h *Handover) shrinkForNeed() {
 		if !d.read() {
 			continue
 		}
-		need := Bytes(0)
+		need, must := Bytes(0), Bytes(0)
 		for _, e := range d.engines {
 			if e.fenced {
 				need += max(0, e.target-e.kv())
+				must += max(0, e.must()-e.kv())
 			}
 		}
-		short := need - d.free() - d.coming()
-		if short > 0 {
-			left := h.takeFrom(d, short)
+		have := d.free() + d.coming()
+		if need > have {
+			left := h.takeFrom(d, need-have, max(0, must-have))
 			h.squeeze(d, left-need)
 		}
 	}
@@ -105,11 +106,24 @@ func (h *Handover) why(d *device) string {
 	return reason
 }
 
+// must is what the engine's live requests are expected to need, without
+// insurance against growth, arrivals and error: only for that is a trainer
+// suspended, since suspending costs it the microbatch or a long wait and its
+// engine a slow handover.
+func (e *engine) must() Bytes {
+	need := e.pred.Need() + e.foreign()
+	if e.short > 0 {
+		need = max(need, e.needed+e.short)
+	}
+	return min(max(need, e.largest), e.cfg.Pool)
+}
+
 // takeFrom plans shrinks of the trainers on d for short bytes: first above
-// their min budgets, in proportion to what each has there, in whole quanta; then
-// by suspending trainers, in the order of their names. It returns what is still
-// lacking.
-func (h *Handover) takeFrom(d *device, short Bytes) Bytes {
+// their min budgets, in proportion to what each has there, in whole quanta; then,
+// for the must of them only, by suspending trainers, in the order of their names.
+// It returns what is still lacking.
+func (h *Handover) takeFrom(d *device, short, must Bytes) Bytes {
+	insured := short - must
 	total := Bytes(0)
 	for _, t := range d.trainers {
 		if t.orderable() {
@@ -130,7 +144,7 @@ func (h *Handover) takeFrom(d *device, short Bytes) Bytes {
 		total -= spare
 	}
 	for _, t := range d.trainers {
-		if short > 0 && t.orderable() && t.planned() > t.least {
+		if lack := short - insured; lack > 0 && t.orderable() && t.planned() > t.least {
 			h.cut(t, t.planned()-t.least, t.least, &short)
 		}
 	}

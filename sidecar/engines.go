@@ -105,7 +105,7 @@ func (e *engineDriver) look(ctx context.Context) {
 func seenEvent(id handover.EngineID, s engine.Sample, resident size.Bytes) func(handover.At) handover.Event {
 	return func(at handover.At) handover.Event {
 		return handover.EngineSeen{
-			At: at, Engine: id, Held: s.Held, Evictable: s.Evictable, Bound: s.Bound, Needed: s.Needed,
+			At: at, Engine: id, Held: s.Held, Evictable: s.Evictable, Bound: s.Bound, BoundEpoch: handover.Epoch(s.BoundEpoch), Needed: s.Needed,
 			Resident: resident, Running: s.Running, Waiting: s.Waiting, Short: s.Short,
 		}
 	}
