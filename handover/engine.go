@@ -33,6 +33,8 @@ type engine struct {
 	unexplained        [2]Bytes // KV beyond our requests, the last two samples
 	short              Bytes    // demand that the forecast missed
 
+	delay allocDelay
+
 	target, lend Bytes // see forecast
 	wish         Bytes // planned bound of this Step
 	calm         bool  // the bound is too large; the excess is lent at calmUntil

@@ -83,6 +83,14 @@ type EngineSeen struct {
 	BoundEpoch Epoch
 }
 
+// AllocDelaySeen is a measured delay from a request's forwarding to the first
+// block that the idle engine took for it.
+type AllocDelaySeen struct {
+	At     At
+	Engine EngineID
+	Delay  time.Duration
+}
+
 // EngineDown is an engine that died or stopped answering. Training makes room
 // for its whole start before anything grows again.
 type EngineDown struct {
@@ -179,18 +187,19 @@ type CapacitySeen struct {
 	Capacity Bytes
 }
 
-func (e Tick) when() At         { return e.At }
-func (e Arrived) when() At      { return e.At }
-func (e Progressed) when() At   { return e.At }
-func (e Finished) when() At     { return e.At }
-func (e EngineSeen) when() At   { return e.At }
-func (e EngineDown) when() At   { return e.At }
-func (e EngineUp) when() At     { return e.At }
-func (e BoundSet) when() At     { return e.At }
-func (e BoundFailed) when() At  { return e.At }
-func (e Hello) when() At        { return e.At }
-func (e Acked) when() At        { return e.At }
-func (e FloorAsked) when() At   { return e.At }
-func (e TrainerGone) when() At  { return e.At }
-func (e TrainerSeen) when() At  { return e.At }
-func (e CapacitySeen) when() At { return e.At }
+func (e Tick) when() At           { return e.At }
+func (e Arrived) when() At        { return e.At }
+func (e Progressed) when() At     { return e.At }
+func (e Finished) when() At       { return e.At }
+func (e EngineSeen) when() At     { return e.At }
+func (e AllocDelaySeen) when() At { return e.At }
+func (e EngineDown) when() At     { return e.At }
+func (e EngineUp) when() At       { return e.At }
+func (e BoundSet) when() At       { return e.At }
+func (e BoundFailed) when() At    { return e.At }
+func (e Hello) when() At          { return e.At }
+func (e Acked) when() At          { return e.At }
+func (e FloorAsked) when() At     { return e.At }
+func (e TrainerGone) when() At    { return e.At }
+func (e TrainerSeen) when() At    { return e.At }
+func (e CapacitySeen) when() At   { return e.At }

@@ -105,6 +105,8 @@ func (h *Handover) dispatch(e Event) {
 		h.onFinished(e)
 	case EngineSeen:
 		h.onEngineSeen(e)
+	case AllocDelaySeen:
+		h.onAllocDelaySeen(e)
 	case EngineDown:
 		h.onEngineDown(e)
 	case EngineUp:
@@ -185,7 +187,7 @@ func (h *Handover) trainer(id TrainerID) *trainer {
 func newEngine(c EngineConfig) *engine {
 	g := kvbudget.Geometry{BytesPerToken: max(c.BytesPerToken, 1), BlockTokens: c.BlockTokens}
 	c.MinBound = min(max(c.MinBound, g.Block()), c.Pool)
-	e := &engine{cfg: c, pred: kvbudget.NewPredictor(g, c.MaxModelLen), resident: c.Resident, bound: c.Pool, mayMap: c.Pool}
+	e := &engine{cfg: c, pred: kvbudget.NewPredictor(g, c.MaxModelLen), resident: c.Resident, bound: c.Pool, mayMap: c.Pool, delay: allocDelay{given: c.AllocDelay}}
 	if c.Fence == FenceStatic {
 		e.held = c.Pool
 	}

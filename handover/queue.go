@@ -62,7 +62,7 @@ func (h *Handover) holds(e *engine) bool {
 	case FenceArena:
 		return true
 	case FenceHard:
-		return e.cfg.Preempts && h.tail.mean > e.cfg.AllocDelay
+		return e.cfg.Preempts && h.tail.mean > e.delay.value()
 	}
 	return false
 }

@@ -60,14 +60,16 @@ type EngineState struct {
 	Lend   Bytes `json:"lend_bytes"`
 	// Predicted is the expected need of live requests, Foreign the KV that none of
 	// them explains, Short the demand that the forecast missed.
-	Predicted  Bytes `json:"predicted_bytes"`
-	Foreign    Bytes `json:"foreign_bytes"`
-	Short      Bytes `json:"short_bytes"`
-	BoundEpoch Epoch `json:"bound_epoch"`
-	Settled    bool  `json:"settled"`
-	Fenced     bool  `json:"fenced"`
-	Down       bool  `json:"down"`
-	Live       int   `json:"live"`
+	Predicted Bytes `json:"predicted_bytes"`
+	Foreign   Bytes `json:"foreign_bytes"`
+	Short     Bytes `json:"short_bytes"`
+	// AllocDelay is the engine's own delay from arrival to first block.
+	AllocDelay time.Duration `json:"alloc_delay_ns"`
+	BoundEpoch Epoch         `json:"bound_epoch"`
+	Settled    bool          `json:"settled"`
+	Fenced     bool          `json:"fenced"`
+	Down       bool          `json:"down"`
+	Live       int           `json:"live"`
 }
 
 // TrainerState is one trainer.
@@ -167,7 +169,7 @@ func (e *engine) state() EngineState {
 		ID: e.cfg.ID, Fence: e.cfg.Fence.String(), Resident: e.resident, Pool: e.cfg.Pool, Bound: e.bound,
 		Confirmed: e.usable(), Held: e.held, Needed: e.needed, Target: e.target, Lend: e.lend,
 		Predicted: e.pred.Need(), Foreign: e.foreign(), Short: e.short, BoundEpoch: e.epoch,
-		Settled: e.settled, Fenced: e.fenced, Down: e.down, Live: len(e.requests),
+		Settled: e.settled, Fenced: e.fenced, Down: e.down, Live: len(e.requests), AllocDelay: e.delay.value(),
 	}
 }
 

@@ -26,6 +26,7 @@ func (l *loop) perform(a handover.Action) {
 		l.record(telemetry.Event{Kind: "hold", ID: string(a.ID)})
 	case handover.Release:
 		l.record(telemetry.Event{Kind: "release", ID: string(a.ID), Outcome: string(a.Outcome)})
+		l.probeIfAlone()
 		l.requests.resolve(a.ID, verdict{forward: true, outcome: a.Outcome})
 	case handover.Reject:
 		l.record(telemetry.Event{Kind: "reject", ID: string(a.ID), Outcome: string(a.Outcome)})
@@ -40,6 +41,17 @@ func (l *loop) perform(a handover.Action) {
 		}
 	case handover.HandoverDone:
 		l.performDone(a)
+	}
+}
+
+// probeIfAlone times the first block of a request that nobody else shares the
+// engines with.
+func (l *loop) probeIfAlone() {
+	if l.requests.live() != 1 {
+		return
+	}
+	for _, e := range l.engines {
+		e.sentToIdle(l.clock())
 	}
 }
 

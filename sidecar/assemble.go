@@ -84,7 +84,7 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 	}
 	d := &engineDriver{
 		id: handover.EngineID(c.Name), engine: e, loop: s.loop, log: s.log, busy: s.busy.Load,
-		every: cadenceOf(e.Capabilities()), bounds: make(chan struct{}, 1),
+		every: cadenceOf(e.Capabilities()), bounds: make(chan struct{}, 1), probes: make(chan time.Time, 1),
 		truth: &residency{now: s.loop.clock, port: portOf(c.URL), pid: c.PID},
 	}
 	resident := d.truth.resident(ctx, e, sample)

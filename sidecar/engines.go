@@ -33,7 +33,8 @@ type engineDriver struct {
 	busy   func() bool
 	every  cadence
 
-	bounds   chan struct{} // wakes the bounder
+	probes   chan time.Time // a request went to the idle engine then
+	bounds   chan struct{}  // wakes the bounder
 	mu       sync.Mutex
 	wanted   *handover.SetBound // newest wins
 	confirms atomic.Uint64      // epoch of the newest confirmed bound
@@ -41,6 +42,7 @@ type engineDriver struct {
 	up     bool
 	misses int
 	pid    int
+	probed time.Time
 }
 
 // cadence is the interval of readings.
@@ -69,6 +71,8 @@ func (e *engineDriver) observe(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-rings:
+		case sent := <-e.probes:
+			e.probe(ctx, sent)
 		}
 		e.look(ctx)
 		wait := e.every.idle

@@ -168,8 +168,9 @@ func (r *rig) until(what string, seen func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !seen(); time.Sleep(2 * time.Millisecond) { // the world has no event to wait for
 		if time.Now().After(deadline) {
-			text, _ := json.MarshalIndent(r.state(), "", " ")
-			r.t.Fatalf("not seen in 10s: %s\nstate %s", what, text)
+			var all json.RawMessage
+			r.getJSON("/api/v1/state", &all)
+			r.t.Fatalf("not seen in 10s: %s\nstate %s", what, all)
 		}
 	}
 }
