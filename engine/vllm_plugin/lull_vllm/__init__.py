@@ -45,6 +45,7 @@ def _register() -> str:
         return reason
     baseline = own_bytes()
     _hooks.hook_scheduler(config, baseline)
+    _hooks.hook_engine_loop()
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():

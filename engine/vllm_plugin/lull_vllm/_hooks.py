@@ -27,14 +27,11 @@ _ATTRIBUTE = "_lull"
 
 
 def hook_scheduler(config: Config, baseline: int) -> None:
-    """Gives each scheduler of this process a controller, and each engine loop a bell."""
+    """Gives each scheduler of this process a controller that sees each of its steps."""
     from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.engine import EngineCoreRequestType
-    from vllm.v1.engine.core import EngineCoreProc
 
     init, schedule, update = Scheduler.__init__, Scheduler.schedule, Scheduler.update_from_output
-    shutdown, handle = Scheduler.shutdown, EngineCoreProc._handle_client_request
-    loop = EngineCoreProc.run_busy_loop
+    shutdown = Scheduler.shutdown
 
     @functools.wraps(init)
     def lull_init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -66,6 +63,19 @@ def hook_scheduler(config: Config, baseline: int) -> None:
         if assembly is not None:
             assembly.close()
 
+    Scheduler.__init__ = lull_init
+    Scheduler.schedule = lull_schedule
+    Scheduler.update_from_output = lull_update
+    Scheduler.shutdown = lull_shutdown
+
+
+def hook_engine_loop() -> None:
+    """Lets another thread ask for a tick on the scheduler's thread, through vLLM's own queue."""
+    from vllm.v1.engine import EngineCoreRequestType
+    from vllm.v1.engine.core import EngineCoreProc
+
+    handle, loop = EngineCoreProc._handle_client_request, EngineCoreProc.run_busy_loop
+
     @functools.wraps(handle)
     def lull_handle(self: Any, request_type: Any, request: Any) -> None:
         handle(self, request_type, request)
@@ -82,10 +92,6 @@ def hook_scheduler(config: Config, baseline: int) -> None:
             controller.attach(lambda: self.input_queue.put_nowait(wakeup))
         return loop(self)
 
-    Scheduler.__init__ = lull_init
-    Scheduler.schedule = lull_schedule
-    Scheduler.update_from_output = lull_update
-    Scheduler.shutdown = lull_shutdown
     EngineCoreProc._handle_client_request = lull_handle
     EngineCoreProc.run_busy_loop = lull_loop
 

@@ -24,7 +24,7 @@ from lull_vllm._doorbell import Doorbell
 from lull_vllm._host import HostBound
 from lull_vllm._orders import Orders
 from lull_vllm._puncher import Pages, madvise
-from lull_vllm._ranges import Run, TensorLayout, layout_of
+from lull_vllm._ranges import Layout, Run, TensorLayout, layout_of
 from lull_vllm._requests import Requests
 from lull_vllm._telemetry import Telemetry
 
@@ -48,19 +48,8 @@ class FakeEngine:
         lease_s: float = 10.0,
         offset: int = 64,
     ) -> None:
-        base = directory / name
-        self.directory, self.name = directory, name
-        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self.memory = mmap.mmap(-1, layers * blocks * block_bytes + 8192, flags=private)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory)) + offset
-        self.layout = layout_of(
-            [
-                TensorLayout(address + i * blocks * block_bytes, blocks, block_bytes, block_bytes)
-                for i in range(layers)
-            ],
-            blocks,
-            mmap.PAGESIZE,
-        )
+        self.base = str(directory / name)
+        self.layout = self._make_memory(layers, blocks, block_bytes, offset)
         self.pages = Pages(self.layout, madvise)
         self.pages.prepare()
         self.pool = pool if pool is not None else BlockPool(blocks)
@@ -70,15 +59,10 @@ class FakeEngine:
         self.held_orders: list[tuple[int, Sequence[Run]]] | None = None
         self.sent: list[tuple[int, Sequence[Run]]] = []
         self.fail_with = ""
-        self.lock_file = open(f"{base}.lock", "wb")  # noqa: SIM115
+        self.lock_file = open(f"{self.base}.lock", "wb")  # noqa: SIM115
         fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _page.create(
-            Path(f"{base}.bound"),
-            _page.encode(_page.BOUND_MAGIC, 0, [0] * len(_page.BOUND_FIELDS)),
-        )
-        reader = _page.PageReader(Path(f"{base}.bound"), _page.BOUND_MAGIC, _page.BOUND_FIELDS)
         self.instance = int.from_bytes(os.urandom(6), "little") | 1
-        self.orders = Orders(reader, self.instance, lease_s, room, clock)
+        self.orders = Orders(self._make_reader(), self.instance, lease_s, room, clock)
         self.bound = HostBound(
             self.pool,
             self.layout.block_bytes,
@@ -87,15 +71,13 @@ class FakeEngine:
             self.lock,
             lambda *answer: self.controller.settled(*answer),
         )
-        writer = _page.PageWriter(
-            Path(f"{base}.page"), _page.TELEMETRY_MAGIC, _page.TELEMETRY_FIELDS
-        )
-        self.telemetry = Telemetry(writer, self._constants(mode, blocks))
+        page = Path(f"{self.base}.page")
+        writer = _page.PageWriter(page, _page.TELEMETRY_MAGIC, _page.TELEMETRY_FIELDS)
         self.controller = Controller(
             self.scheduler,
-            self.telemetry,
+            Telemetry(writer, self._constants(mode, blocks)),
             self.orders,
-            Doorbell(Path(f"{base}.bell"), Path(f"{base}.sidecar")),
+            Doorbell(Path(f"{self.base}.bell"), Path(f"{self.base}.sidecar")),
             self.cached,
             Requests(self.scheduler, BLOCK_TOKENS),
             self.bound if mode == _page.MODE_HOST_PAGES else None,
@@ -105,6 +87,19 @@ class FakeEngine:
         self.loop = EngineLoop()
         self.controller.attach(lambda: self.loop.inbox.put(self.controller.tick))
         self.take = self.pool.get_new_blocks
+
+    def _make_memory(self, layers: int, blocks: int, block_bytes: int, offset: int) -> Layout:
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.memory = mmap.mmap(-1, layers * blocks * block_bytes + 8192, flags=private)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory)) + offset
+        starts = [address + layer * blocks * block_bytes for layer in range(layers)]
+        tensors = [TensorLayout(start, blocks, block_bytes, block_bytes) for start in starts]
+        return layout_of(tensors, blocks, mmap.PAGESIZE)
+
+    def _make_reader(self) -> _page.PageReader:
+        bound = Path(f"{self.base}.bound")
+        _page.create(bound, _page.encode(_page.BOUND_MAGIC, 0, [0] * len(_page.BOUND_FIELDS)))
+        return _page.PageReader(bound, _page.BOUND_MAGIC, _page.BOUND_FIELDS)
 
     def _constants(self, mode: int, blocks: int) -> dict[str, int]:
         return {
