@@ -141,6 +141,7 @@ class Cell:
         self.recompute_s = 0.0
         self.discards = 0
         self.orders = 0
+        self.held: list[int] = []
 
     def summary(self) -> dict[str, Any]:
         lost = self.lost_s + self.recompute_s
@@ -149,6 +150,7 @@ class Cell:
             "ack": figures(self.ack_ms),
             "by_how": {how: figures(ms) for how, ms in sorted(self.by_how.items())},
             "orders": self.orders,
+            "held_before_bytes_mean": sum(self.held) // max(1, len(self.held)),
             "not_freed": self.short,
             "how": self.how,
             "rebounds": self.rebounds,
@@ -194,6 +196,7 @@ def one_order(job: Job, cell: Cell, size: int, outside: int, limit_base: int, ti
             if ack.epoch == epoch:
                 acked, how = time.perf_counter(), ack.how
     cell.orders += 1
+    cell.held.append(before - outside)
     cell.how[how or "none"] = cell.how.get(how or "none", 0) + 1
     if gone is None or acked is None:
         cell.short += 1
@@ -218,7 +221,7 @@ def run_cell(job: Job, cell: Cell, method: str, size: int, count: int, budget: i
     timeout = 3 + 3 * first["batch_ms"] / 1e3
     job.order(budget)
     for _ in range(count):
-        regrown_by = time.monotonic() + 3 * micro_s
+        regrown_by = time.monotonic() + 6 * micro_s
         while job.rss() - first["baseline"] - first["floor"] < 0.8 * budget and time.monotonic() < regrown_by:
             job.rest(0.01)
         job.rest(draw.uniform(0.1, 1.1) * micro_s)

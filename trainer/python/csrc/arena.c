@@ -21,7 +21,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +66,6 @@ static void *(*real_aligned_alloc)(size_t, size_t);
 static void *(*real_realloc)(void *, size_t);
 static size_t (*real_usable)(void *);
 static int (*gil_held)(void);
-
 static void resolve(void) {
     real_posix_memalign = (int (*)(void **, size_t, size_t))dlsym(RTLD_NEXT, "posix_memalign");
     real_memalign = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "memalign");
@@ -81,8 +79,7 @@ static inline int ours(const void *p) { return base && (size_t)((const char *)p 
 
 static int64_t now_us(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    return clock_gettime(CLOCK_MONOTONIC, &t), (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
 static void wait_until(pthread_cond_t *c, int64_t at_us) {
@@ -385,7 +382,6 @@ static void *reserve(size_t bytes) {
 
 static void before_fork(void) { pthread_mutex_lock(&mu); }
 static void after_fork(void) { pthread_mutex_unlock(&mu); }
-
 static void init_locks(void) {
     pthread_condattr_t a;
     pthread_condattr_init(&a);
@@ -394,7 +390,6 @@ static void init_locks(void) {
     pthread_cond_init(&pressed, &a);
     pthread_mutex_init(&mu, NULL);
 }
-
 static void in_child(void) {
     init_locks();
     enabled = 0;
@@ -441,7 +436,7 @@ EXPORT void lull_arena_policy(int64_t wait_us, int may_overdraft) {
 /* Serves every caller, not PyTorch alone: for tests. */
 EXPORT void lull_arena_serve_all(int on) { serve_all = on; }
 
-/* While on, requests above the cap fail at once, and those that wait fail now. */
+/* While on, requests above the cap fail, waiting ones too. */
 EXPORT void lull_arena_fail(int on) {
     pthread_mutex_lock(&mu);
     failing = on;
