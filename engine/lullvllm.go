@@ -45,7 +45,10 @@ type lullVLLM struct {
 	beats   uint64
 	movedAt time.Time
 	beatAt  time.Time // our own last sign of life
-	bell    *bell
+	// rang is what Shortages returned, bell who fills it.
+	rang   chan struct{}
+	bell   *bell
+	closed bool
 }
 
 var _ Bounder = (*lullVLLM)(nil)
@@ -80,6 +83,7 @@ func (e *lullVLLM) Capabilities() Capabilities { return e.caps }
 func (e *lullVLLM) Observe(context.Context) (Sample, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.listen()
 	words, err := e.words()
 	if err != nil {
 		return Sample{}, err
@@ -145,10 +149,16 @@ func (e *lullVLLM) alive(now time.Time) error {
 // memory add up; on GPUs each rank has a device of its own.
 func (e *lullVLLM) sample(w []uint64) Sample {
 	block := size.Bytes(w[wordBlockBytes]) * e.devices(w)
+	held := w[wordBlocksMapped]
+	if w[wordConfirmedEpoch] != w[wordRequestedEpoch] {
+		// Until the order is confirmed the engine may still touch every block that
+		// it has, and those on their way out are not gone.
+		held = max(held, w[wordPoolBlocks]-w[wordBlocksWithdrawn]+w[wordBlocksPending])
+	}
 	s := Sample{
 		At: e.cfg.Now(), PID: int(w[wordEnginePID]),
-		Held: size.Bytes(w[wordBlocksMapped]) * block, Needed: size.Bytes(w[wordBlocksUsed]) * block,
-		Bound: size.Bytes(w[wordBoundBytes]) * e.devices(w), BoundEpoch: w[wordConfirmedEpoch],
+		Held: size.Bytes(held) * block, Needed: size.Bytes(w[wordBlocksUsed]) * block,
+		Bound: size.Bytes(w[wordBoundBytes]) * e.devices(w), BoundEpoch: w[wordRequestedEpoch],
 		Pool: size.Bytes(w[wordPoolBlocks]) * block, Baseline: size.Bytes(w[wordBaselineBytes]),
 		Short:   size.Bytes(w[wordShortBytes]) * e.devices(w),
 		Running: int(w[wordRunning]), Waiting: int(w[wordWaiting]), Preemptions: w[wordPreemptions],
@@ -195,7 +205,7 @@ func (e *lullVLLM) Close() error {
 	e.mu.Lock()
 	e.forget()
 	b := e.bell
-	e.bell = nil
+	e.bell, e.closed = nil, true
 	e.mu.Unlock()
 	if b == nil {
 		return nil

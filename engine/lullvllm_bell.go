@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -31,27 +30,34 @@ func ring(path, what string) {
 type bell struct {
 	conn *net.UnixConn
 	path string
-	rang chan struct{}
 	done chan struct{}
 }
 
 // Shortages returns a channel that gets a value when an allocation fell short in
 // the engine; several that follow closely are one. The first call starts the
-// listening, Close ends it and closes the channel.
-func (e *lullVLLM) Shortages() (<-chan struct{}, error) {
+// listening; Close ends it, and the channel then stays silent. While the socket
+// cannot be made, each Observe tries again.
+func (e *lullVLLM) Shortages() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.bell == nil {
-		b, err := listenBell(e.base + ".sidecar")
-		if err != nil {
-			return nil, fmt.Errorf("engine %s: shortages: %w", e.cfg.Name, err)
-		}
-		e.bell = b
+	if e.rang == nil {
+		e.rang = make(chan struct{}, 1)
 	}
-	return e.bell.rang, nil
+	e.listen()
+	return e.rang
 }
 
-func listenBell(path string) (*bell, error) {
+// listen starts the bell if somebody waits for it; mu is held.
+func (e *lullVLLM) listen() {
+	if e.rang == nil || e.bell != nil || e.closed {
+		return
+	}
+	if b, err := listenBell(e.base+".sidecar", e.rang); err == nil {
+		e.bell = b
+	}
+}
+
+func listenBell(path string, rang chan<- struct{}) (*bell, error) {
 	// The engine may not have started yet.
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -67,15 +73,14 @@ func listenBell(path string) (*bell, error) {
 		conn.Close()
 		return nil, err
 	}
-	b := &bell{conn: conn, path: path, rang: make(chan struct{}, 1), done: make(chan struct{})}
-	go b.hear()
+	b := &bell{conn: conn, path: path, done: make(chan struct{})}
+	go b.hear(rang)
 	return b, nil
 }
 
 // hear ends when conn closes; close waits for it.
-func (b *bell) hear() {
+func (b *bell) hear(rang chan<- struct{}) {
 	defer close(b.done)
-	defer close(b.rang)
 	var buf [16]byte
 	for {
 		n, err := b.conn.Read(buf[:])
@@ -86,7 +91,7 @@ func (b *bell) hear() {
 			continue
 		}
 		select {
-		case b.rang <- struct{}{}:
+		case rang <- struct{}{}:
 		default:
 		}
 	}

@@ -11,8 +11,8 @@ import (
 
 // SetBound orders a bound and waits until the engine has confirmed it, or has
 // done what it can for now: with more in use than the bound, Held stays above it
-// and BoundEpoch behind until requests end. BoundEpoch is the epoch whose bytes
-// are really gone, and Bound the most that the engine may hold at this moment.
+// until requests end, and nothing new is allocated. Bound is above the order when
+// a live request needs more than it.
 func (e *lullVLLM) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer cancel()

@@ -91,17 +91,24 @@ class Blocks:
                 self._fence[number] = fence
         return count
 
-    def put_back(self, count: int) -> int:
-        """Puts up to count blocks back; those whose pages are going wait for them to be gone."""
+    def put_back(self, goal: int) -> int:
+        """Puts blocks back until goal are inside, as far as memory allows.
+
+        Blocks whose pages are on their way count until they are gone: what is inside and what is
+        still mapped outside never grow above the goal together.
+        """
+        count = max(0, goal - self.inside)
         chosen = list(self._fence)[:count]
         for number in chosen:
             del self._fence[number]
-        if len(chosen) < count:
-            free = sorted(number for number in self._gone if number not in self._pins)
-            cold = free[: count - len(chosen)]
-            self._gone.difference_update(cold)
-            self._kept.difference_update(cold)
-            chosen.extend(cold)
+        back = self._unpinned(self._kept)[: count - len(chosen)]  # mapped all the time
+        self._kept.difference_update(back)
+        self._gone.difference_update(back)
+        room = goal - self.inside - self.pending  # those just chosen are inside already
+        cold = self._unpinned(self._gone - self._kept)
+        cold = cold[: max(0, min(count - len(chosen) - len(back), room))]
+        self._gone.difference_update(cold)
+        chosen += back + cold
         for number in chosen:
             self.state[number] = IN
         self._free([self._pool.blocks[number] for number in chosen])
@@ -164,6 +171,9 @@ class Blocks:
         taken = self._take(len(lent)) if lent else []
         if [b.block_id for b in taken] != [b.block_id for b in lent]:
             raise RuntimeError(f"withdrew {len(taken)} blocks again, but not the {len(lent)} lent")
+
+    def _unpinned(self, numbers: Iterable[int]) -> list[int]:
+        return sorted(number for number in numbers if number not in self._pins)
 
     def _numbers_out(self) -> list[int]:
         return [number for number, state in enumerate(self.state) if state != IN]

@@ -77,7 +77,7 @@ class HostBound:
         else:
             self._goal = self._target
         if blocks.inside < self._goal:
-            blocks.put_back(self._goal - blocks.inside)
+            blocks.put_back(self._goal)
         for order in blocks.take_ready(done, max(1, _ORDER_BYTES // self._block_bytes)):
             self._seq += 1
             self._orders[self._seq] = (order, time.perf_counter())
@@ -110,7 +110,7 @@ class HostBound:
             withdrawn=blocks.out,
             pending=blocks.pending,
             mapped=blocks.mapped,
-            bound_bytes=max(self._target, held_back) * self._block_bytes,
+            bound_bytes=self._goal * self._block_bytes,
             floor_bytes=self._floor * self._block_bytes,
             applied=blocks.inside <= self._target,
             confirmed=held_back <= self._target,

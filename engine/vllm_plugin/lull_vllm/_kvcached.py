@@ -94,7 +94,7 @@ class KVCachedBound:
             withdrawn=unmapped // self._block_bytes,
             pending=max(0, self._mapped - self._wanted) // self._block_bytes,
             mapped=self._mapped // self._block_bytes,
-            bound_bytes=max(self._target, self._wanted, self._mapped),
+            bound_bytes=self._wanted,
             floor_bytes=self._floor,
             applied=self._wanted <= self._target,
             confirmed=done,

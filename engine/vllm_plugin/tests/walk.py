@@ -42,6 +42,7 @@ class Walk:
         self.engine.controller.attach(lambda: None)  # this thread is the scheduler's
         self.depth = depth
         self.wrong: list[str] = []
+        self.held_back = 40
         self.live: list[Live] = []
         self.flights: deque[Flight] = deque()
         self.content: dict[int, int] = {}  # block → the canary that was written last
@@ -200,6 +201,10 @@ class Walk:
         assert count + len(used) + blocks.out == blocks.total
         assert blocks.out == sum(1 for s in blocks.state if s)
         assert blocks.mapped == sum(1 for n in range(1, 41) if not blocks._clean[n])
+        held_back = blocks.inside + blocks.pending
+        assert blocks.mapped <= held_back
+        assert held_back <= max(self.held_back, engine.bound._goal), "memory grew above the goal"
+        self.held_back = held_back
         status = engine.bound.status()
         if status.confirmed:
             assert status.mapped * engine.layout.block_bytes <= max(

@@ -1,8 +1,9 @@
-"""The storm again in vLLM's other modes: each starts a server of its own."""
+"""The storm again in vLLM's other modes, two at a time: each starts a server of its own."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,17 +17,24 @@ pytestmark = pytest.mark.integration
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
 MODES = {
-    "no_prefix_caching_and_no_async": ["--no-enable-prefix-caching", "--no-async-scheduling"],
-    "ngram_speculation": ["--speculative-config", json.dumps(NGRAM)],
-    "two_tensor_parallel_ranks": ["--tensor-parallel-size", "2"],
-}
+    "speculation_without_async": [
+        "--speculative-config", json.dumps(NGRAM), "--no-async-scheduling",
+    ],
+    "two_ranks_without_prefix_caching": [
+        "--tensor-parallel-size", "2", "--no-enable-prefix-caching",
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", list(MODES))
 def test_storm_leaves_no_trace(
     mode: str, model: Path, undisturbed: list[list[int]], tmp_path: Path
 ) -> None:
-    server = Server(tmp_path, model, *MODES[mode])
+    cpus = sorted(os.sched_getaffinity(0))
+    if "two_ranks" in mode and len(cpus) < 2:
+        pytest.skip("two ranks want two CPUs")
+    bind = {"VLLM_CPU_OMP_THREADS_BIND": f"{cpus[0]}|{cpus[1]}"} if "two_ranks" in mode else {}
+    server = Server(tmp_path, model, *MODES[mode], env=bind)
     sidecar = None
     try:
         server.wait_ready()
@@ -57,4 +65,4 @@ def every_rank_gives_back(sidecar: FakeSidecar, ranks: int) -> None:
     before = [process_bytes(pid) for pid in pids]
     assert sidecar.confirmed(sidecar.order(0))["blocks_mapped"] == 0
     for pid, was in zip(pids, before, strict=True):
-        assert was - process_bytes(pid) >= 0.97 * mapped
+        assert was - process_bytes(pid) >= 0.9 * mapped  # the pool is small beside its heap

@@ -75,7 +75,8 @@ def test_epoch_is_confirmed_only_when_every_rank_gave_its_pages_back(
     tick(engine)
     page = sidecar.page()
     assert page["applied_epoch"] == epoch and page["confirmed_epoch"] == 0
-    assert page["blocks_pending"] == 22 and page["bound_bytes"] == 32 * 32768
+    assert page["blocks_pending"] == 22 and page["blocks_mapped"] == 32
+    assert page["bound_bytes"] == 10 * 32768
     for seq, runs in engine.held_orders:
         engine.answer(seq, runs)
     page = sidecar.page()
@@ -117,6 +118,10 @@ def test_raise_is_confirmed_at_once_and_waits_only_for_pages_on_their_way(
     tick(engine)
     page = sidecar.page()
     assert page["confirmed_epoch"] == epoch and page["blocks_free"] == 10
+    sidecar.order(20 * 32768)
+    tick(engine)
+    assert sidecar.page()["blocks_free"] == 10
+    sidecar.order(32 * 32768)
     for seq, runs in engine.held_orders:
         engine.answer(seq, runs)
     tick(engine)
@@ -131,7 +136,7 @@ def test_pages_that_could_not_be_given_back_count_as_held(
     tick(engine)
     page = sidecar.page()
     assert page["faults"] == 1 and page["confirmed_epoch"] == 0
-    assert page["blocks_mapped"] == 32 and page["bound_bytes"] == 32 * 32768
+    assert page["blocks_mapped"] == 32 and page["blocks_pending"] == 22
     engine.fail_with = ""
     sidecar.order(32 * 32768)
     tick(engine)

@@ -277,7 +277,7 @@ def test_kvcached_limit_is_set_and_asked_again_until_it_holds() -> None:
     bound.tick(40, none_needed, 0, 0)
     status = bound.status()
     assert not status.confirmed and status.pending == 2 and status.mapped == 6 and bound.restless
-    assert status.bound_bytes == 60
+    assert status.bound_bytes == 40
     kvcached.in_use = 30
     bound.tick(40, none_needed, 0, 0)
     assert bound.status().confirmed and kvcached.calls == [(40, 1), (40, 1)]
