@@ -86,7 +86,7 @@ func (e *lullVLLM) Observe(context.Context) (Sample, error) {
 	e.listen()
 	words, err := e.words()
 	if err != nil {
-		return Sample{}, err
+		return Sample{}, fmt.Errorf("engine %s: %w", e.cfg.Name, err)
 	}
 	if now := e.cfg.Now(); now.Sub(e.beatAt) >= vllmBeat && words[wordMode] != modeTelemetry {
 		if err := e.sign(words[wordInstance]); err != nil {
@@ -106,17 +106,17 @@ func (e *lullVLLM) words() ([]uint64, error) {
 	if e.page == nil {
 		page, err := mapPage(e.cfg.Page)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("engine %s: %w: no page %s; the engine counts as down", e.cfg.Name, ErrUnreachable, e.cfg.Page)
+			return nil, fmt.Errorf("%w: no page %s; the engine counts as down", ErrUnreachable, e.cfg.Page)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("engine %s: %w", e.cfg.Name, err)
+			return nil, err
 		}
 		e.page, e.movedAt, e.beats = page, now, 0
 	}
 	words, err := e.page.read(telemetryMagic, telemetryWords)
 	if err != nil {
 		e.forget() // a successor may have replaced it by the next call
-		return nil, fmt.Errorf("engine %s: %s: %w", e.cfg.Name, e.cfg.Page, err)
+		return nil, fmt.Errorf("%s: %w", e.cfg.Page, err)
 	}
 	if words[wordBeats] != e.beats {
 		e.beats, e.movedAt = words[wordBeats], now
@@ -137,10 +137,10 @@ func (e *lullVLLM) alive(now time.Time) error {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	}
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("engine %s: %w: nobody holds %s.lock; the engine counts as down", e.cfg.Name, ErrUnreachable, e.base)
+		return fmt.Errorf("%w: nobody holds %s.lock; the engine counts as down", ErrUnreachable, e.base)
 	}
 	if quiet > e.cfg.Timeout {
-		return fmt.Errorf("engine %s: %w: no beat on %s for %v; the engine counts as down", e.cfg.Name, ErrUnreachable, e.cfg.Page, quiet.Round(time.Millisecond))
+		return fmt.Errorf("%w: no beat on %s for %v; the engine counts as down", ErrUnreachable, e.cfg.Page, quiet.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -239,7 +239,7 @@ func TestLullVLLMNoticesDeathAndRestart(t *testing.T) {
 	e := openPeer(t, dir)
 	now := time.Unix(1000, 0)
 	e.cfg.Now = func() time.Time { return now }
-	if _, err := e.Observe(t.Context()); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "no page "+dir) {
+	if _, err := e.Observe(t.Context()); !errors.Is(err, ErrUnreachable) || !strings.HasPrefix(err.Error(), "engine v: no answer: no page "+dir) {
 		t.Fatalf("before the start: error %v, want ErrUnreachable with the page", err)
 	}
 	p := startPeer(t, dir, modeHostPages)
