@@ -37,7 +37,7 @@ func warmBaseline(ctx context.Context, cfg Config) (size.Bytes, error) {
 
 func warmUp(ctx context.Context, cfg Config) error {
 	cfg.Coefficients = &model.Coefficients{Decode: model.Curve{A: 1}, Prefill: model.Curve{A: 1}}
-	cfg.TimeScale, cfg.Faults, cfg.Resident = 1, "", 0
+	cfg.TimeScale, cfg.Faults, cfg.Resident, cfg.StaticPool = 1, "", 0, false
 	cfg.KVBytesPerToken, cfg.BlockTokens, cfg.MaxModelLen = 1, 1024, 1024
 	cfg.MaxSeqs, cfg.MaxBatchedTokens = warmStreams, 4*warmStreams
 	cfg.Pool, cfg.Bound = memory.PageBytes, WholePool

@@ -40,6 +40,9 @@ type Config struct {
 	// Pool is the most that the KV cache can ever take, Bound the most that it
 	// may take at the start.
 	Pool, Bound size.Bytes
+	// StaticPool maps the whole pool at the start and gives nothing back, as stock
+	// servers do; a bound then limits what is used, not what is held.
+	StaticPool bool
 	// Resident is memory that is taken at the start and never given back, as
 	// weights are.
 	Resident size.Bytes

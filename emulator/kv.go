@@ -81,6 +81,9 @@ func (k *kv) tell(s *stream, n int, reason model.Reason) {
 func (k *kv) held() size.Bytes {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.pool.Pinned() {
+		return size.Bytes(k.pool.Mapped())
+	}
 	pages, most := k.real, k.real
 	for _, d := range k.deeds {
 		if d.kind == model.Map {

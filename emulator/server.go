@@ -90,6 +90,11 @@ func takeMemory(cfg Config) (resident, pool *memory.Pool, err error) {
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("emulate: --pool %v: %w", cfg.Pool, err), resident.Close())
 	}
+	if cfg.StaticPool {
+		if err := pool.Pin(); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("emulate: --static-pool: %w", err), pool.Close(), resident.Close())
+		}
+	}
 	return resident, pool, nil
 }
 

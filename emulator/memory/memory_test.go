@@ -160,3 +160,27 @@ func BenchmarkMapAndUnmap(b *testing.B) {
 		}
 	}
 }
+
+func TestPinnedPoolStaysRealWhateverIsMapped(t *testing.T) {
+	p, err := Reserve(8 * PageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Pin(); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := RSS()
+	for _, do := range []func(int) error{p.Map, p.Unmap, p.Map} {
+		if err := do(3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, _ := RSS()
+	if p.Mapped() != 8*PageBytes || !p.Pinned() || before-after >= PageBytes {
+		t.Errorf("mapped %d of %d, RSS fell by %d", p.Mapped(), 8*PageBytes, before-after)
+	}
+	if err := p.Map(3); err == nil {
+		t.Error("a page was mapped twice without an error")
+	}
+}

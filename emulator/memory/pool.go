@@ -21,6 +21,7 @@ type Pool struct {
 	aligned  []byte // its pages, from the first multiple of PageBytes on
 	isMapped []bool
 	mapped   atomic.Int64
+	pinned   bool
 }
 
 // Reserve takes addresses for so many bytes, a multiple of PageBytes; no memory
@@ -62,6 +63,9 @@ func (p *Pool) Map(page int) error {
 		return err
 	}
 	p.isMapped[page] = true
+	if p.pinned {
+		return nil
+	}
 	p.mapped.Add(1)
 	if err := populate(p.page(page)); err != nil {
 		return fmt.Errorf("memory: map page %d: %w", page, err)
@@ -73,6 +77,10 @@ func (p *Pool) Map(page int) error {
 func (p *Pool) Unmap(page int) error {
 	if err := p.check("unmap", page, true); err != nil {
 		return err
+	}
+	if p.pinned {
+		p.isMapped[page] = false
+		return nil
 	}
 	if err := unix.Madvise(p.page(page), unix.MADV_DONTNEED); err != nil {
 		return fmt.Errorf("memory: unmap page %d: %w", page, err)
@@ -91,6 +99,20 @@ func (p *Pool) MapAll() error {
 	}
 	return nil
 }
+
+// Pin makes every page real for good: from now on Map and Unmap only keep the
+// books, as in a server that allocates its pool once. It comes before any Map.
+func (p *Pool) Pin() error {
+	if err := p.MapAll(); err != nil {
+		return err
+	}
+	clear(p.isMapped)
+	p.pinned = true
+	return nil
+}
+
+// Pinned says that every page is real for good.
+func (p *Pool) Pinned() bool { return p.pinned }
 
 // Close gives everything back, addresses too. It may be called twice.
 func (p *Pool) Close() error {
