@@ -25,7 +25,7 @@ type Config struct {
 	// Quantum is the unit of budgets. Smaller means more orders, larger lends
 	// less. Default 16 MiB.
 	Quantum Bytes
-	// Reserve is kept out of training beyond the forecast. Default 32 MiB; too
+	// Reserve is kept out of training beyond the forecast. Default 16 MiB; too
 	// low and every arrival orders, too high and training loses it all day.
 	Reserve Bytes
 	// AckWithin is the deadline of a shrink that a request waits for. Default
@@ -114,7 +114,7 @@ func DefaultConfig() Config {
 	return Config{
 		Mode:       ModeElastic,
 		Quantum:    16 * size.MiB,
-		Reserve:    32 * size.MiB,
+		Reserve:    16 * size.MiB,
 		AckWithin:  12 * time.Millisecond,
 		Hold:       HoldAuto,
 		Owed:       OwedFailOpen,

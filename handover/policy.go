@@ -10,8 +10,8 @@ import "time"
 // later orders, which is what makes lending the rest safe.
 //
 // lend is what the bound keeps when bytes are given to training: the same, and
-// at least the mean demand at the horizon, since bytes that are expected back
-// within it are not worth two handovers.
+// at least the mean demand after the settling time, since bytes that are
+// expected back within it are not worth two handovers.
 func (h *Handover) forecast(e *engine) {
 	if e.cfg.Fence == FenceStatic {
 		e.target, e.lend = e.cfg.Pool, e.cfg.Pool
@@ -21,7 +21,7 @@ func (h *Handover) forecast(e *engine) {
 	if e.short > 0 {
 		demand = max(demand, e.needed+e.short)
 	}
-	expected := e.pred.Expected(h.now, h.cfg.Horizon) + e.foreign()
+	expected := e.pred.Expected(h.now, h.settling(e)) + e.foreign()
 	e.target = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum))
 	e.lend = max(e.target, e.clamp((expected + h.cfg.Reserve).CeilTo(h.cfg.Quantum)))
 }
