@@ -30,6 +30,10 @@ _LEAST_PATIENCE, _MOST_PATIENCE = 0.05, 2.0
 """Seconds that a suspended microbatch waits for memory: as long as it has run, within these."""
 
 
+_LEAST_WAIT = 0.005
+"""Seconds that a suspended microbatch waits for a newer order at least, while one is owed."""
+
+
 _LONGEST_WAIT_US = 5_000_000
 """How long an allocation waits for room before it fails; the steward decides sooner."""
 
@@ -218,6 +222,11 @@ class Orders:
         if self._owed is not None or now - self._stuck_since > self._patience(now):
             self.suspended_s += now - self._stuck_since
             self._want_discard()
+
+    def _overdue(self, now: float) -> bool:
+        """Whether an order that only discarding can meet has waited for its deadline."""
+        owed = self._owed
+        return owed is not None and now - owed.started > max(owed.order.within_us / 1e6, _LEAST_WAIT)
 
     def _patience(self, now: float) -> float:
         return min(max(now - self._micro_started, _LEAST_PATIENCE), _MOST_PATIENCE)
