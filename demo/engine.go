@@ -23,9 +23,16 @@ func (e engineReady) url() string { return baseURL(e.Listening) }
 
 // startEngine starts the LLM server of a phase and waits until it serves. It is
 // the seam for other servers: they give the same process and ready line.
-func (r *runner) startEngine(ctx context.Context, logs string) (*proc, engineReady, error) {
+//
+// Alone on the device it is a stock server: its pool is allocated at the start
+// and stays, so that it is compared at its best.
+func (r *runner) startEngine(ctx context.Context, logs string, alone bool) (*proc, engineReady, error) {
+	args := emulateArgs(r.sizing)
+	if alone {
+		args = append(args, "--static-pool")
+	}
 	p, err := startProc(procSpec{
-		Name: "engine", Path: r.opts.Exe, Args: emulateArgs(r.sizing),
+		Name: "engine", Path: r.opts.Exe, Args: args,
 		Cores: r.place.Rest, LogDir: logs, Ready: true,
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ type Options struct {
 	// Out is the folder that gets report.html, events.jsonl, summary.json and the
 	// logs of the child processes.
 	Out string
-	// Window is how long each phase sends load. Default 25 s; below 20 s too few
+	// Window is how long each phase sends load. Default 20 s; below it too few
 	// shrinks happen for a tail.
 	Window time.Duration
 	// Requests caps the requests of a phase; 0 means all that arrive in Window.
@@ -43,7 +43,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Out:    filepath.Join("out", "demo"),
-		Window: 25 * time.Second,
+		Window: 20 * time.Second,
 		Engine: "emulator",
 		Python: "python3",
 		Seed:   1,

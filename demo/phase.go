@@ -73,6 +73,9 @@ func (r *runner) load(ctx context.Context, g *rig, run *phaseRun, rec *recorder,
 	c := newClient(g.proxy, servedModel, r.sizing.MaxTokens)
 	defer c.close()
 	c.observe = rec.observe
+	warm := newClient(g.proxy, servedModel, r.sizing.MaxTokens)
+	defer warm.close()
+	replay(ctx, warm, r.warm, time.Now(), &progress{})
 	var p progress
 	check := newCgroupCheck(g.ready.PID)
 	run.Start = time.Now()

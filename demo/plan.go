@@ -35,7 +35,7 @@ func DefaultSizing() Sizing {
 		Resident: 256 * size.MiB, Elastic: 640 * size.MiB, Headroom: 64 * size.MiB,
 		KVPerToken: 64 * size.KiB, BlockTokens: 32, BatchedTokens: 512,
 		Compress: 2.17, TokenScale: 0.2, MaxTokens: 512,
-		GPU: "a100", Model: "Llama-2-13B", Batch: 64,
+		GPU: "a100", Model: "Llama-2-13B", Batch: 96,
 	}
 }
 

@@ -47,7 +47,7 @@ func (r *runner) startRig(ctx context.Context, p Phase, slo Objectives, capacity
 	if g.tmp, err = os.MkdirTemp("", "lull-demo-"); err != nil {
 		return nil, fmt.Errorf("demo: phase %s: %w", p.Name, err)
 	}
-	if g.engine, g.ready, err = r.startEngine(ctx, logs); err != nil {
+	if g.engine, g.ready, err = r.startEngine(ctx, logs, !p.Trains); err != nil {
 		return nil, err
 	}
 	if err := r.startSidecar(ctx, g, p, slo, capacity, logs); err != nil {

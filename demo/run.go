@@ -20,6 +20,7 @@ type runner struct {
 	out      io.Writer
 	place    Placement
 	reqs     []Request
+	warm     []Request // sent before each phase, not counted
 	epoch    time.Time // t_us 0 of events.jsonl
 	capacity size.Bytes
 	floor    size.Bytes
@@ -84,6 +85,9 @@ func (r *runner) prepare() error {
 	rows, err := traces.AzureConversation()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
+	}
+	if r.warm, err = warmWorkload(rows, r.sizing, r.opts.Seed); err != nil {
+		return err
 	}
 	if r.reqs, err = Workload(rows, r.sizing, r.opts.Window, r.opts.Requests, r.opts.Seed); err != nil {
 		return err

@@ -46,6 +46,29 @@ func Workload(rows []traces.Row, s Sizing, window time.Duration, limit int, seed
 	return reqs, nil
 }
 
+// warmUp is how long requests are sent before each phase, the same ones in
+// every phase and none of them counted: a server that has just started answers
+// from cold memory and a sidecar that has just started knows nothing of prompts
+// and answers yet.
+const warmUp = 3 * time.Second
+
+// warmWorkload takes the end of the trace, which no window reaches.
+func warmWorkload(rows []traces.Row, s Sizing, seed uint64) ([]Request, error) {
+	end := rows[len(rows)-1].At
+	var last []traces.Row
+	for _, row := range rows {
+		if early := end - row.At; float64(early)/s.Compress < float64(warmUp) {
+			row.At = time.Duration(float64(warmUp)*s.Compress) - early - 1
+			last = append(last, row)
+		}
+	}
+	reqs, err := Workload(last, s, warmUp, 0, seed+1)
+	for i := range reqs {
+		reqs[i].ID = fmt.Sprintf("warm%03d", i)
+	}
+	return reqs, err
+}
+
 func scaleTokens(n int, factor float64) int {
 	return max(1, int(math.Round(float64(n)*factor)))
 }

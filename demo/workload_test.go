@@ -108,3 +108,23 @@ func TestTrainerGetsTheLastCoreForItself(t *testing.T) {
 		t.Errorf("one core: got %+v, %s", p, p)
 	}
 }
+
+func TestWarmUpTakesTheEndOfTheTraceAndOtherPrompts(t *testing.T) {
+	rows, err := traces.AzureConversation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm, err := warmWorkload(rows, DefaultSizing(), 1)
+	if err != nil || len(warm) < 10 {
+		t.Fatalf("%d requests, %v", len(warm), err)
+	}
+	reqs := slice(t, 20*time.Second, 0, 1)
+	for i, w := range warm {
+		if w.At < 0 || w.At >= warmUp || i > 0 && w.At < warm[i-1].At {
+			t.Errorf("%s is sent at %v", w.ID, w.At)
+		}
+		if w.Prompt == reqs[0].Prompt || !strings.HasPrefix(w.ID, "warm") {
+			t.Errorf("%s is one of the measured requests", w.ID)
+		}
+	}
+}
