@@ -20,8 +20,9 @@ import (
 // real too. It takes all that it is granted.
 const (
 	fakeTrainerEnv = "LULL_FAKE_TRAINER" // the socket
-	fakeManner     = "LULL_FAKE_MANNER"  // honest, lying (acks and keeps the memory), silent (keeps it and says nothing to a shrink)
+	fakeManner     = "LULL_FAKE_MANNER"  // honest, lying (acks and keeps the memory), silent (keeps it and says nothing to a shrink), asking (honest, and wants a higher floor)
 	fakeFloor      = 16 * size.MiB
+	fakeRise       = 32 * size.MiB // what an asking one wants on top of its floor
 	fakeUnit       = 2 * size.MiB
 )
 
@@ -66,7 +67,7 @@ func fakeTrainerMain() {
 	say(`{"type":"hello","version":1,"job":"fake","rank":0,"world":1,"pid":%d,"device":"host0","baseline":%d,"floor":%d,"floor_known":true,`+
 		`"ceiling":0,"held":0,"last_epoch":0,"min_budget":0,"suspended":0}`, os.Getpid(), baseline, fakeFloor+8*size.MiB)
 	fmt.Println("connected")
-	manner := os.Getenv(fakeManner)
+	manner, asked := os.Getenv(fakeManner), false
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		var m struct {
 			Type  string     `json:"type"`
@@ -81,8 +82,12 @@ func fakeTrainerMain() {
 		case "ping":
 			say(`{"type":"pong","seq":%d}`, m.Seq)
 		case "budget":
-			if manner == "honest" || m.Bytes > act.held {
+			if manner == "honest" || manner == "asking" || m.Bytes > act.held {
 				act.resize(m.Bytes)
+			}
+			if manner == "asking" && !asked {
+				asked = true
+				say(`{"type":"request","floor":%d}`, fakeFloor+8*size.MiB+fakeRise)
 			}
 			if manner != "silent" || m.Bytes >= act.held {
 				say(`{"type":"ack","epoch":%d,"held":%d,"waited_us":0,"freed_us":0,"how":"drop"}`, m.Epoch, min(m.Bytes, act.held))

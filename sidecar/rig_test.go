@@ -189,6 +189,7 @@ type rigState struct {
 		} `json:"engines"`
 		Trainers []struct {
 			ID     string     `json:"id"`
+			Floor  size.Bytes `json:"floor_bytes"`
 			Budget size.Bytes `json:"budget_bytes"`
 			Held   size.Bytes `json:"held_bytes"`
 			Gone   bool       `json:"gone"`

@@ -91,6 +91,17 @@ func TestRestartedSidecarFencesBeforeItDecides(t *testing.T) {
 	r.mustAllBeWhole(r.burst(4, 200, 20))
 }
 
+func TestTrainerGetsAHigherFloorBeforeItTakesIt(t *testing.T) {
+	r := newRig(t, nil)
+	startFakeTrainer(t, r.socket, "asking")
+	want := fakeFloor + 8*size.MiB + fakeRise
+	r.until("the ledger has the higher floor", func() bool {
+		s := r.state()
+		return len(s.Ledger.Trainers) == 1 && s.Ledger.Trainers[0].Floor == want
+	})
+	r.untilHeld(400 * size.MiB)
+}
+
 func TestWithoutADeviceRequestsPassAndNothingIsLent(t *testing.T) {
 	r := newRig(t, nil)
 	r.stop()

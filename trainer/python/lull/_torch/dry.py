@@ -16,7 +16,7 @@ import torch
 
 from lull._torch.device import Device
 
-_NOISE = 4 << 20
+NOISE = 4 << 20
 """Bytes for what the interpreter and small tensors add and drop again."""
 
 
@@ -104,4 +104,4 @@ def measure_floor(
     before = device.bytes() - (pool.resident() if pool.capped else 0)
     owned = device.own_bytes(state_tensors(optimizer))
     state, step_peak = step_cost(device, optimizer)
-    return Floor(max(0, before - baseline) + max(0, state - owned) + step_peak + _NOISE, state, step_peak)
+    return Floor(max(0, before - baseline) + max(0, state - owned) + step_peak + NOISE, state, step_peak)

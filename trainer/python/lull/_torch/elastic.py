@@ -23,6 +23,7 @@ from lull._torch.model import Model
 from lull._torch.orders import Discard, Orders, prefer_this_thread
 from lull._torch.pace import Pacer
 from lull._torch.replay import moving_buffers
+from lull._torch.rise import FloorWatch
 from lull._torch.segments import Segment
 from lull._torch.slots import Table
 from lull._torch.stats import Stats, cost_rows
@@ -75,6 +76,7 @@ class Elastic:
         self.agent: Any = None
         self._on_measured: Callable[[], None] = lambda: None
         self._on_drain = on_drain
+        self._watch = FloorWatch(self._outside, self._ask_floor)
         self._min_budget = min_budget
         self._clock = clock
         self._pacer = Pacer(clock)
@@ -139,6 +141,8 @@ class Elastic:
             self._gradients.end_batch(whole)
             self.orders.end_batch()
         assert total is not None
+        if self.device.pool.capped and self.floor is not None:
+            self.floor = self._watch.check(self.floor)
         self.stats.batches += 1
         self.stats.batch_s.append(self._clock() - started)
         self.stats.loss = float(total)
@@ -327,6 +331,14 @@ class Elastic:
         self.device.settle(self.baseline + self.floor.bytes)
         self.orders.pool.set_cap(was)
         self._on_measured()
+
+    def _outside(self) -> int:
+        """Bytes outside the pool, beyond the baseline."""
+        pool = self.device.pool
+        return self.device.bytes() - self.baseline - (pool.resident() if pool.capped else pool.in_use())
+
+    def _ask_floor(self, bytes: int, timeout: float) -> bool:
+        return self.agent is None or bool(self.agent.request_floor(bytes, timeout))
 
     def _plain_pass(self, table: Table, one: Any, loss_fn: LossFn) -> None:
         """The first pass, outside the pool: what a model makes once stays out of what can be given back."""
