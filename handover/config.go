@@ -25,8 +25,10 @@ type Config struct {
 	// Quantum is the unit of budgets. Smaller means more orders, larger lends
 	// less. Default 16 MiB.
 	Quantum Bytes
-	// Reserve is kept out of training beyond the forecast. Default 16 MiB; too
-	// low and every arrival orders, too high and training loses it all day.
+	// Reserve is kept out of training beyond what the forecast insures. Default
+	// 4 MiB: the insurance covers what comes while a handover takes place, and that
+	// is a millisecond or two. Raise it where requests come around the proxy; too
+	// high and training loses it all day.
 	Reserve Bytes
 	// AckWithin is the deadline of a shrink that a request waits for. Default
 	// 12 ms: shorter fails open needlessly, longer eats TTFT.
@@ -114,7 +116,7 @@ func DefaultConfig() Config {
 	return Config{
 		Mode:       ModeElastic,
 		Quantum:    16 * size.MiB,
-		Reserve:    16 * size.MiB,
+		Reserve:    4 * size.MiB,
 		AckWithin:  12 * time.Millisecond,
 		Hold:       HoldAuto,
 		Owed:       OwedFailOpen,

@@ -41,13 +41,13 @@ func (h *Handover) insured() time.Duration {
 // settling is how long a bound of the engine must have been too large before
 // the excess is lent. Both terms ask that memory stays lent for longer than it
 // takes to move it twice: sixteen handovers, so that moving it costs training at
-// most an eighth of that time; and three mean gaps between arrivals, so that it
-// was not wanted by the last three of them. The horizon caps it: over a longer
+// most an eighth of that time; and two mean gaps between arrivals, so that it was
+// not wanted by the last two of them. The horizon caps it: over a longer
 // time the forecast itself decides.
 func (h *Handover) settling(e *engine) time.Duration {
 	wait := 16 * h.insured()
 	if perSecond, _ := e.pred.Arrivals.Rate(h.now); perSecond > 0 {
-		gaps := time.Duration(3 / perSecond * float64(time.Second))
+		gaps := time.Duration(2 / perSecond * float64(time.Second))
 		wait = max(wait, gaps)
 	}
 	return min(wait, h.cfg.Horizon)
