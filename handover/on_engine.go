@@ -8,6 +8,13 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 		return
 	}
 	e.resident = max(e.resident, s.Resident)
+	if s.BoundEpoch > NewEpoch(h.cfg.Session, h.count) {
+		h.outrank(s.BoundEpoch)
+		if e.seen && e.cfg.Fence == FenceHard {
+			e.mayMap = max(e.mayMap, s.Bound)
+			h.setBound(e, e.bound, "fence") // another writer has moved it
+		}
+	}
 	if s.BoundEpoch > 0 && s.BoundEpoch < e.proven {
 		return // read before the bound that is already confirmed
 	}

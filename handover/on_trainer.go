@@ -9,6 +9,7 @@ func (h *Handover) onHello(e Hello) {
 	if d == nil {
 		return
 	}
+	h.outrank(e.LastEpoch)
 	t := h.addTrainer(e.Trainer, e.Job, d)
 	ordered := t.epoch.Session() == h.cfg.Session && t.epoch > 0
 	t.gone, t.readAt, t.asked = false, 0, 0
@@ -39,6 +40,9 @@ func (h *Handover) onHello(e Hello) {
 func (h *Handover) onAcked(e Acked) {
 	t := h.trainer(e.Trainer)
 	if t == nil || !t.open || t.acked || e.Epoch != t.epoch {
+		return
+	}
+	if e.How == howSuperseded { // it promises nothing: it obeys another order
 		return
 	}
 	if t.proof == proofFallen && e.Held > t.budget {

@@ -30,10 +30,8 @@ func (h *Handover) answerArrival() {
 	case r == nil:
 	case !h.harmful(r.engine):
 		h.emit(Release{ID: r.id, Outcome: OutcomeForwarded})
-	case r.slack == 0 && r.engine.cfg.Fence == FenceArena:
+	case r.slack == 0: // it cannot wait
 		h.goUnconfirmed(r)
-	case r.slack == 0: // it cannot wait, and this engine only preempts
-		h.emit(Release{ID: r.id, Outcome: OutcomeForwarded})
 	case len(h.queue) >= h.cfg.QueueLimit:
 		h.refuseFull(r)
 	default:
