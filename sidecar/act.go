@@ -26,7 +26,7 @@ func (l *loop) perform(a handover.Action) {
 		l.record(telemetry.Event{Kind: "hold", ID: string(a.ID)})
 	case handover.Release:
 		l.record(telemetry.Event{Kind: "release", ID: string(a.ID), Outcome: string(a.Outcome)})
-		l.probeIfAlone()
+		l.probeIfAlone(a.ID)
 		l.requests.resolve(a.ID, verdict{forward: true, outcome: a.Outcome})
 	case handover.Reject:
 		l.record(telemetry.Event{Kind: "reject", ID: string(a.ID), Outcome: string(a.Outcome)})
@@ -46,12 +46,12 @@ func (l *loop) perform(a handover.Action) {
 
 // probeIfAlone times the first block of a request that nobody else shares the
 // engines with.
-func (l *loop) probeIfAlone() {
+func (l *loop) probeIfAlone(id handover.RequestID) {
 	if l.requests.live() != 1 {
 		return
 	}
-	for _, e := range l.engines {
-		e.sentToIdle(l.clock())
+	if req := l.requests.get(id); req != nil && l.engines[req.engine] != nil {
+		l.engines[req.engine].sentToIdle(l.clock())
 	}
 }
 
@@ -117,9 +117,10 @@ func (l *loop) readTrainer(t *trainerPeer) {
 		b = 0
 		t.ended = true
 	case err != nil:
-		l.view.problem("trainer "+string(t.id), err.Error()+"; its bytes cannot be confirmed, so nothing that it gives back is used")
+		t.trouble = err.Error() + "; nothing that it gives back is used"
 		return
 	}
+	t.trouble = ""
 	l.pending = append(l.pending, handover.TrainerSeen{At: l.now(), Trainer: t.id, Bytes: b})
 }
 
@@ -130,6 +131,7 @@ func (l *loop) readTrainers() {
 		if t.ended && t.session == nil {
 			t.close()
 			delete(l.trainers, id)
+			l.metrics.ForgetTrainer(t.hello.Device, string(id), t.hello.Job, rankLabel(t.hello.Rank))
 		}
 	}
 	l.drain()

@@ -138,9 +138,11 @@ func pick(values ...size.Bytes) size.Bytes {
 	return 0
 }
 
+// portOf is the port of a server on this machine; 0 for any other, whose process
+// is not here to be read.
 func portOf(raw string) int {
 	u, err := url.Parse(raw)
-	if err != nil {
+	if err != nil || !local(u.Hostname()) {
 		return 0
 	}
 	if port, err := strconv.Atoi(u.Port()); err == nil {
@@ -148,6 +150,28 @@ func portOf(raw string) int {
 	}
 	port, _ := net.LookupPort("tcp", u.Scheme)
 	return port
+}
+
+// local says that a host name or address is this machine's loopback or one of
+// its own addresses.
+func local(host string) bool {
+	addrs, err := net.LookupIP(host)
+	if err != nil || len(addrs) == 0 {
+		return false
+	}
+	own, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		mine := a.IsLoopback()
+		for _, o := range own {
+			if n, ok := o.(*net.IPNet); ok && n.IP.Equal(a) {
+				mine = true
+			}
+		}
+		if !mine {
+			return false
+		}
+	}
+	return true
 }
 
 // coreConfig is the part of the core's config that lull.yaml alone decides.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,15 +32,15 @@ type engineDriver struct {
 	busy   func() bool
 	every  cadence
 
-	probes   chan time.Time // a request went to the idle engine then
-	bounds   chan struct{}  // wakes the bounder
-	mu       sync.Mutex
-	wanted   *handover.SetBound // newest wins
-	confirms atomic.Uint64      // epoch of the newest confirmed bound
+	probes chan time.Time // a request went to the idle engine then
+	bounds chan struct{}  // wakes the bounder
+	mu     sync.Mutex
+	wanted *handover.SetBound // newest wins
 
 	up     bool
 	misses int
 	pid    int
+	needed size.Bytes // as last read
 	probed time.Time
 }
 
@@ -99,9 +98,7 @@ func (e *engineDriver) look(ctx context.Context) {
 	if !e.up {
 		e.say(ctx, true)
 	}
-	if sample.BoundEpoch < e.confirms.Load() {
-		return // read before the last confirmed bound
-	}
+	e.needed = sample.Needed
 	seen := seenEvent(e.id, sample, e.truth.resident(ctx, e.engine, sample))
 	e.loop.post(ctx, input{do: func(l *loop) { l.view.engine(e.id, sample, "") }, event: seen})
 }
@@ -184,7 +181,6 @@ func (e *engineDriver) send(ctx context.Context, bounder engine.Bounder, b hando
 		}})
 		return
 	}
-	e.confirms.Store(uint64(b.Epoch))
 	e.loop.post(ctx, input{
 		do: func(l *loop) {
 			l.record(telemetry.Event{Kind: "bound_set", Owner: string(e.id), Epoch: uint64(b.Epoch), Bytes: int64(sample.Bound), From: int64(sample.Held)})

@@ -34,7 +34,7 @@ type gate struct {
 func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	g.metrics.RequestStarted()
 	id := handover.RequestID(r.ID)
-	req := g.loop.requests.add(id)
+	req := g.loop.requests.add(id, handover.EngineID(r.Engine))
 	if !g.lent() {
 		return proxy.Verdict{Forward: true, Outcome: proxy.OutcomeForwarded}
 	}

@@ -35,7 +35,6 @@ type loop struct {
 	events  *telemetry.Events
 
 	core     *handover.Handover // nil until assembled, and after a failure
-	failed   bool
 	pace     pace
 	requests *requests
 	engines  map[handover.EngineID]*engineDriver
@@ -44,6 +43,7 @@ type loop struct {
 	wakeAt   handover.At
 	pending  []handover.Event // answers of inline actions, stepped in order
 	flag     *atomic.Bool     // busy, for the drivers
+	lent     *atomic.Bool     // there is a core to ask, for the gate
 	view     *view
 }
 
@@ -135,13 +135,17 @@ func (l *loop) ask(ev handover.Event) (actions []handover.Action, ok bool) {
 func (l *loop) fail() {
 	l.metrics.CoreFailed()
 	epoch := l.view.lastEpoch()
-	l.core, l.failed, l.pending = nil, true, nil
+	l.core, l.pending = nil, nil
+	l.lent.Store(false)
 	for id := range l.requests.held() {
 		l.requests.resolve(id, verdict{forward: true, outcome: handover.OutcomeForwardedUnconfirmed})
 	}
 	for _, t := range l.trainers {
 		epoch++
-		t.order(handover.Order{Epoch: epoch, Bytes: t.minBudget, Reason: "core_failed", Shrink: true})
+		least := min(t.minBudget, t.ordered) // never a rise: nobody keeps the ledger any more
+		if err := t.order(handover.Order{Epoch: epoch, Bytes: least, Reason: "core_failed", Shrink: true}); err != nil {
+			l.log.Warn("trainer not told to its least; it keeps its last grant", "trainer", t.id, "err", err)
+		}
 	}
 	l.view.publish(l)
 }

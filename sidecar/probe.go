@@ -32,6 +32,7 @@ func (e *engineDriver) probe(ctx context.Context, sent time.Time) {
 		return
 	}
 	e.probed = sent
+	idle := e.needed // a prefix cache holds blocks that nobody needs
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for e.loop.clock().Sub(sent) < probeLimit {
@@ -39,7 +40,7 @@ func (e *engineDriver) probe(ctx context.Context, sent time.Time) {
 		if err != nil {
 			return
 		}
-		if s.Needed > 0 || s.Held > 0 {
+		if s.Needed > idle {
 			delay := s.At.Sub(sent)
 			e.loop.post(ctx, input{event: func(at handover.At) handover.Event {
 				return handover.AllocDelaySeen{At: at, Engine: e.id, Delay: delay}

@@ -18,6 +18,7 @@ type verdict struct {
 // request is one live request.
 type request struct {
 	id       handover.RequestID
+	engine   handover.EngineID
 	verdict  chan verdict // one word, buffered
 	tokens   atomic.Int64 // content tokens so far
 	events   atomic.Int64 // generation events so far, with text or without
@@ -36,8 +37,8 @@ type requests struct {
 
 func newRequests() *requests { return &requests{byID: map[handover.RequestID]*request{}} }
 
-func (r *requests) add(id handover.RequestID) *request {
-	req := &request{id: id, verdict: make(chan verdict, 1)}
+func (r *requests) add(id handover.RequestID, engine handover.EngineID) *request {
+	req := &request{id: id, engine: engine, verdict: make(chan verdict, 1)}
 	r.mu.Lock()
 	r.byID[id] = req
 	r.mu.Unlock()

@@ -60,7 +60,7 @@ func (r *residency) find(s engine.Sample) int {
 	if s.PID != 0 {
 		return s.PID
 	}
-	if r.seen == 0 {
+	if r.seen == 0 && r.port != 0 {
 		r.seen, _ = device.PIDByPort(r.port) // 0 when nobody can be seen there
 	}
 	return r.seen

@@ -61,6 +61,7 @@ type rig struct {
 	base, admin  string
 	client       *http.Client
 	logs         *syncBuffer
+	sidecar      *Sidecar
 }
 
 // rigCapacity leaves 640 MiB elastic beside 64 MiB of resident and the fake
@@ -141,6 +142,7 @@ func (r *rig) launch() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.sidecar = s
 	ctx, cancel := context.WithCancel(context.Background())
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
 )
 
@@ -100,6 +101,31 @@ func TestTrainerGetsAHigherFloorBeforeItTakesIt(t *testing.T) {
 		return len(s.Ledger.Trainers) == 1 && s.Ledger.Trainers[0].Floor == want
 	})
 	r.untilHeld(400 * size.MiB)
+}
+
+// unheardOf is an event that the core has no handler for: it panics.
+type unheardOf struct{ handover.Tick }
+
+func TestBrokenCoreDelaysNobodyAndRaisesNothing(t *testing.T) {
+	r := newRig(t, func(f *config.File) { f.SLO.TTFT = time.Minute }) // all the slack in the world
+	startFakeTrainer(t, r.socket, "honest")
+	r.untilHeld(500 * size.MiB)
+	r.sidecar.loop.post(t.Context(), input{event: func(at handover.At) handover.Event {
+		return unheardOf{handover.Tick{At: at}}
+	}})
+	r.until("nothing is lent any more", func() bool { return !r.state().Lending })
+	r.until("training is told to its least", func() bool {
+		text, _ := os.ReadFile(r.file.Telemetry.Events)
+		return strings.Contains(string(text), `"kind":"ack"`) && strings.Contains(string(text), `"bytes":0,"how":"drop"`)
+	})
+	start := time.Now()
+	r.mustAllBeWhole(r.burst(4, 20, 2))
+	if took := time.Since(start); took > 30*time.Second { // half of what a wait for the core would take
+		t.Errorf("four short answers took %v: requests wait for a core that is gone", took)
+	}
+	if r.sidecar.lent.Load() {
+		t.Error("the gate still asks a core that is gone")
+	}
 }
 
 func TestWithoutADeviceRequestsPassAndNothingIsLent(t *testing.T) {

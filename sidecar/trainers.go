@@ -27,7 +27,9 @@ type trainerPeer struct {
 	process   *device.Process
 	baseline  size.Bytes
 	minBudget size.Bytes
+	ordered   size.Bytes // the last order, or the ceiling that it came with
 	ended     bool
+	trouble   string // why its bytes cannot be read, "" when they can
 	hello     trainer.Hello
 	report    *trainer.Report
 }
@@ -38,6 +40,7 @@ func (t *trainerPeer) order(o handover.Order) error {
 	if t.session == nil {
 		return nil
 	}
+	t.ordered = o.Bytes
 	return t.session.Send(trainer.Budget{Epoch: uint64(o.Epoch), Bytes: o.Bytes, Within: o.Within, Reason: o.Reason})
 }
 
@@ -123,7 +126,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 			if old := l.trainers[id]; old != nil {
 				old.close()
 			}
-			l.trainers[id] = &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, hello: h}
+			l.trainers[id] = &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
 		},
 		event: func(at handover.At) handover.Event { return helloEvent(at, id, h) },
 	})

@@ -46,3 +46,14 @@ func TestTrainerOnHostMemoryIsOnTheOnlyHostDevice(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyThisMachinesServersAreFoundByTheirPort(t *testing.T) {
+	for url, want := range map[string]int{
+		"http://127.0.0.1:8000": 8000, "http://localhost:8001": 8001, "http://[::1]:8002": 8002,
+		"http://192.0.2.7:8000": 0, "://": 0,
+	} {
+		if got := portOf(url); got != want {
+			t.Errorf("%s: port %d, want %d", url, got, want)
+		}
+	}
+}

@@ -40,11 +40,13 @@ type EngineState struct {
 
 // TrainerState is a trainer's own last word.
 type TrainerState struct {
-	ID        string          `json:"id"`
-	Connected bool            `json:"connected"`
-	PID       int64           `json:"pid"`
-	Baseline  int64           `json:"baseline_bytes"`
-	Floor     int64           `json:"floor_bytes"`
+	ID        string `json:"id"`
+	Connected bool   `json:"connected"`
+	PID       int64  `json:"pid"`
+	Baseline  int64  `json:"baseline_bytes"`
+	Floor     int64  `json:"floor_bytes"`
+	// Problem says why its bytes cannot be read; requests do not suffer from it.
+	Problem   string          `json:"problem,omitempty"`
 	MinBudget int64           `json:"min_budget_bytes"`
 	Report    *trainer.Report `json:"report,omitempty"`
 }
@@ -67,7 +69,6 @@ type view struct {
 	problems map[string]string
 	epoch    handover.Epoch
 	laidOut  handover.At
-	dirty    bool
 }
 
 func newView(s *score, session uint32) *view {
@@ -113,12 +114,11 @@ func (v *view) engine(id handover.EngineID, s engine.Sample, trouble string) {
 	v.trouble[id] = trouble
 }
 
-// publish lays the state out, at most every publishEvery; force does it now.
+// publish lays the state out, at most every publishEvery.
 func (v *view) publish(l *loop) {
 	at := l.now()
 	v.mu.Lock()
 	due := at-v.laidOut >= publishEvery || v.laidOut == 0
-	v.dirty = !due
 	v.mu.Unlock()
 	if due {
 		v.layOut(l, at)
@@ -136,13 +136,13 @@ func (v *view) layOut(l *loop, at handover.At) {
 	for _, t := range l.trainers {
 		trainers = append(trainers, TrainerState{
 			ID: string(t.id), Connected: t.session != nil, PID: t.hello.PID, Baseline: int64(t.baseline),
-			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report,
+			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report, Problem: t.trouble,
 		})
 	}
 	sort.Slice(trainers, func(i, j int) bool { return trainers[i].ID < trainers[j].ID })
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.laidOut, v.dirty = at, false
+	v.laidOut = at
 	v.state.Lending = l.core != nil
 	v.state.Requests = l.requests.live()
 	v.state.Ledger, v.state.Trainers = ledger, trainers

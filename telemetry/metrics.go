@@ -150,5 +150,11 @@ func (m *Metrics) TrainingSamples(job, rank string, samples float64) {
 	m.samples.WithLabelValues(job, rank).Set(samples)
 }
 
+// ForgetTrainer ends the series of a trainer that has left the device.
+func (m *Metrics) ForgetTrainer(device, owner, job, rank string) {
+	m.memory.DeletePartialMatch(prometheus.Labels{"device": device, "owner": owner})
+	m.samples.DeleteLabelValues(job, rank)
+}
+
 // CoreFailed counts a broken invariant of the core.
 func (m *Metrics) CoreFailed() { m.loop.Inc() }

@@ -128,3 +128,18 @@ func TestFullQueueDropsAndCountsInsteadOfWaiting(t *testing.T) {
 		t.Error("the drop is not counted")
 	}
 }
+
+func TestSeriesOfATrainerEndWithIt(t *testing.T) {
+	m := NewMetrics()
+	m.Memory("host0", "job/0/host0", "held", 7)
+	m.Memory("host0", "main", "kv_bound", 7)
+	m.TrainingSamples("job", "0", 7)
+	m.ForgetTrainer("host0", "job/0/host0", "job", "0")
+	text := scrape(t, m)
+	if strings.Contains(text, "job/0/host0") || strings.Contains(text, "lull_training_samples{") {
+		t.Error("series of a trainer that has left still stand")
+	}
+	if !strings.Contains(text, `owner="main"`) {
+		t.Error("the engine's series went with the trainer's")
+	}
+}
