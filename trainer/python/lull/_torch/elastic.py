@@ -175,10 +175,8 @@ class Elastic:
     # ---- one microbatch ----
 
     def _next_size(self, left: int) -> int:
-        """Equal parts of what is left, each small enough for the ceiling."""
-        fit = min(self.memory.samples_within(self.orders.ceiling, left), self._most)
-        parts = -(-left // fit)
-        return -(-left // parts)
+        """As many samples as fit under the ceiling now: a later budget may be lower."""
+        return min(self.memory.samples_within(self.orders.ceiling, left), self._most)
 
     def _attempt(self, micro: Any, loss_fn: LossFn, share: float, samples: int, scaler: Any) -> torch.Tensor | None:
         """One microbatch: commits and returns its loss, or leaves no trace and returns None."""

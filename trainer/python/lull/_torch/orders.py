@@ -34,6 +34,10 @@ _LEAST_WAIT = 0.005
 """Seconds that a suspended microbatch waits for a newer order at least, while one is owed."""
 
 
+_OWED_STEP, _STEP = 0.002, 0.01
+"""Seconds between the looks of a suspended microbatch: while an order is owed, and otherwise."""
+
+
 _LONGEST_WAIT_US = 5_000_000
 """How long an allocation waits for room before it fails; the steward decides sooner."""
 
@@ -84,7 +88,6 @@ class Orders:
         self.epoch = 0
         self.hows: dict[str, int] = {}
         self.costs: dict[str, list[float]] = {}
-        self.rebounds = 0
         self.suspended_s = 0.0
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
@@ -332,11 +335,11 @@ class Orders:
                     self._owed.held_back = True
                     self._meet(self._owed)
                 now = self.clock()
-                if self._discard or now - began > self._patience(began):
+                if self._discard or self._overdue(now) or now - began > self._patience(began):
                     self.ordered = self._owed is not None
                     self._discard = True
                     break
-                self._room.wait(0.01)
+                self._room.wait(_OWED_STEP if self._owed is not None else _STEP)
         self.suspended_s += self.clock() - began
         if self._discard:
             raise Discard
@@ -350,7 +353,7 @@ class Orders:
             return self._room.wait_for(lambda: self.ceiling > above or self._closed, timeout)
 
     def lower_to(self, bytes: int) -> None:
-        """Lowers the ceiling without an order (the sidecar is gone)."""
+        """Lowers the ceiling without an order (the sidecar is gone, or has not granted anything yet)."""
         with self._lock:
             if bytes < self.ceiling:
                 self.apply(Budget(epoch=self.epoch, bytes=bytes, reason="lease ended"), lambda ack: None)

@@ -171,6 +171,42 @@ def test_a_suspended_microbatch_goes_on_when_memory_comes_back() -> None:
     rec.elastic.close()
 
 
+def test_a_suspended_microbatch_ends_once_an_order_is_overdue() -> None:
+    rec, step = job(width=256)
+    orders = rec.elastic.orders
+    owed: list[float] = []
+
+    def patient(now: float) -> float:
+        if not owed:
+            owed.append(time.monotonic())
+            orders.apply(Budget(50, 0, within_us=30_000), lambda ack: rec.acks.append((Budget(50, 0), ack)))
+        return 30.0
+
+    def act() -> None:
+        table = rec.elastic._table
+        assert table is not None
+        rec.order(table.input_bytes() + table.outside + 16 * MIB)
+
+    def later(order: Budget) -> None:
+        orders.apply(order, lambda ack: None)
+
+    discarded = orders.discarded
+
+    def undone(samples: int) -> None:
+        discarded(samples)
+        later(Budget(51, 256 * MIB))
+
+    orders._patience = patient  # type: ignore[method-assign]
+    orders.discarded = undone  # type: ignore[method-assign]
+    at(rec, "backward", act)
+    step()
+    ack = next(ack for order, ack in rec.acks if order.epoch == 50)
+    assert ack.how == "discard"
+    assert 0.03 <= (ack.waited_us + ack.freed_us) / 1e6 < 5
+    assert rec.elastic.stats.discards == 1
+    rec.elastic.close()
+
+
 def test_an_order_to_nothing_discards_and_training_goes_on_later() -> None:
     rec, step = job()
     params = [p.detach().clone() for p in rec.elastic.model.parameters()]

@@ -186,3 +186,14 @@ def test_memory_model_learns_a_line_and_stays_under_the_budget(base: float, slop
     assert 1 <= fit <= 4 * max(sizes)
     if len(set(sizes)) > 1:
         assert fit == 1 or base + slope * fit <= budget * 1.001 + 1
+
+
+def test_microbatches_take_what_fits_now() -> None:
+    model = Mlp()
+    elastic = attach(model, torch.optim.AdamW(model.parameters()), budget=100 * MIB)
+    for samples in (10, 20):
+        elastic.memory.observe(samples, samples * 10 * MIB)
+    assert [elastic._next_size(left) for left in (25, 15, 5)] == [10, 10, 5]
+    elastic._most = 3
+    assert elastic._next_size(25) == 3
+    elastic.close()
