@@ -125,6 +125,7 @@ func (r *runner) collect(ctx context.Context, g *rig, run *phaseRun, rec *record
 			return fmt.Errorf("train log %s: got no ready line, want one before the first step", g.log.tail.path)
 		}
 		run.Device.Floor = bytesOf(run.Train.ready.Floor)
+		run.Device.Risen = run.Train.floors()
 		run.Device.TrainerBaseline = bytesOf(run.Train.ready.Baseline)
 	}
 	run.Device.EngineBaseline = g.ready.Baseline

@@ -74,7 +74,7 @@ func memoryCurves(run *phaseRun) (zero, engine, floor, all plotter.XYs) {
 		x := s.At.Sub(run.Start).Seconds()
 		zero = append(zero, plotter.XY{X: x})
 		engine = append(engine, plotter.XY{X: x, Y: inMiB(s.Engine)})
-		floor = append(floor, plotter.XY{X: x, Y: inMiB(s.Engine + min(s.Trainer, run.Device.Floor))})
+		floor = append(floor, plotter.XY{X: x, Y: inMiB(s.Engine + min(s.Trainer, run.Device.floorAt(s.At)))})
 		all = append(all, plotter.XY{X: x, Y: inMiB(s.total())})
 	}
 	current := time.Duration(-1)

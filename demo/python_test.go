@@ -43,6 +43,11 @@ func TestTrainScriptRunsWithoutASidecar(t *testing.T) {
 	if l.ready == nil || l.ready.Floor < int64(30*m) || l.ready.Floor > int64(200*m) || l.ready.Baseline <= 0 {
 		t.Fatalf("ready line: got %+v, want a floor of about 80 MiB and a baseline", l.ready)
 	}
+	for _, s := range l.steps {
+		if s.Floor < l.ready.Floor {
+			t.Errorf("step %d: got a floor of %d, want at least the ready line's %d", s.Step, s.Floor, l.ready.Floor)
+		}
+	}
 	if len(l.steps) != 6 || l.steps[5].Samples != 24 || l.steps[5].Loss >= l.steps[0].Loss {
 		t.Errorf("steps: got %+v, want 6 of 4 samples with a falling loss", l.steps)
 	}

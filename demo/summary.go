@@ -154,7 +154,7 @@ func training(s *PhaseSummary, run *phaseRun) {
 	s.TrainSamples = math.Round(samples*10) / 10
 	s.TrainSamplesPerS = round4(samples / run.End.Sub(run.Start).Seconds())
 	s.TrainBytesMean = math.Round(run.Ceilings.mean(run.Start, run.End))
-	s.TrainHeldBytesMean = math.Round(run.Verdict.heldMean(run.Device.Floor, run.Start, run.End))
+	s.TrainHeldBytesMean = math.Round(run.Verdict.heldMean(run.Device, run.Start, run.End))
 	if steps := run.Train.between(run.Start, run.End); len(steps) > 0 {
 		s.LossFirst, s.LossLast = round4(steps[0].Loss), round4(steps[len(steps)-1].Loss)
 	}

@@ -4,7 +4,8 @@ Run under Lull (`python -m lull.run demo/train.py`) it gives activation memory b
 the lines that differ from a script without Lull end in `# lull`. Without a sidecar it trains all the same.
 `--curve` trains under a few fixed budgets instead and logs the speed under each.
 
-The log (--log) is JSON lines: `ready` once, then `step` per optimizer step, or `curve` per budget.
+The log (--log) is JSON lines: `ready` once, then `step` per optimizer step, or `curve` per budget. `ready` and
+`step` carry the floor in force.
 """
 
 from __future__ import annotations
@@ -88,8 +89,12 @@ def sample(text: torch.Tensor, count: int, rng: torch.Generator) -> Batch:
 
 def log_ready(elastic: lull.Elastic, log: Log) -> None:
     """What the process had before it took memory, and the floor that the first backward measured."""
-    floor = elastic.floor.bytes if elastic.floor else 0
-    log.write("ready", pid=os.getpid(), baseline_bytes=elastic.baseline, floor_bytes=floor)
+    log.write("ready", pid=os.getpid(), baseline_bytes=elastic.baseline, floor_bytes=floor_bytes(elastic))
+
+
+def floor_bytes(elastic: lull.Elastic) -> int:
+    """What the job cannot give back now: the sidecar may grant a higher floor between batches."""
+    return elastic.floor.bytes if elastic.floor else 0
 
 
 def measure_curve(
@@ -149,7 +154,8 @@ def main() -> None:
         if step == 0:
             log_ready(elastic, log)
         step, samples = step + 1, samples + args.batch
-        log.write("step", step=step, loss=float(loss), samples=samples, seconds=time.monotonic() - began)
+        took, floor = time.monotonic() - began, floor_bytes(elastic)
+        log.write("step", step=step, loss=float(loss), samples=samples, seconds=took, floor_bytes=floor)
 
 
 if __name__ == "__main__":

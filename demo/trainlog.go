@@ -13,7 +13,8 @@ type trainLine struct {
 	// ready: what the job is.
 	PID      int   `json:"pid"`
 	Baseline int64 `json:"baseline_bytes"`
-	Floor    int64 `json:"floor_bytes"`
+	// ready and step: the floor in force at the line.
+	Floor int64 `json:"floor_bytes"`
 	// step: one optimizer step; Samples counts from the job's start.
 	Step    int     `json:"step"`
 	Loss    float64 `json:"loss"`

@@ -11,9 +11,14 @@ import (
 type yardstick struct {
 	Capacity                        size.Bytes
 	EngineBaseline, TrainerBaseline size.Bytes
-	// Floor is what the trainer cannot give back; its ceiling is above it.
+	// Floor is what the trainer cannot give back at its start; its ceiling is above
+	// it. Risen are the higher floors that it was granted since.
 	Floor size.Bytes
+	Risen floors
 }
+
+// floorAt is the floor in force at a moment.
+func (d yardstick) floorAt(at time.Time) size.Bytes { return max(d.Floor, d.Risen.at(at)) }
 
 // auditSample is one counted sample, baselines taken off.
 type auditSample struct {
@@ -49,7 +54,7 @@ type verdict struct {
 
 // judge counts the samples whose two engine readings agree. Every one of them
 // above the capacity is a violation, and so is every one of the trainer above
-// its ceiling and floor.
+// its ceiling and the floor in force when it was read.
 func judge(raw []rawSample, lost int, d yardstick, limits ceilings) verdict {
 	v := verdict{Lost: lost}
 	broken := map[uint64]bool{}
@@ -65,7 +70,7 @@ func judge(raw []rawSample, lost int, d yardstick, limits ceilings) verdict {
 			v.Violations = append(v.Violations, violation{At: s.At, What: "device", Got: s.total(), Limit: d.Capacity})
 		}
 		step, ok := limits.highest(r.From, r.To)
-		if limit := size.Bytes(step.Bytes) + d.Floor; ok && s.Trainer > limit {
+		if limit := size.Bytes(step.Bytes) + d.floorAt(r.To); ok && s.Trainer > limit {
 			v.Violations = append(v.Violations, violation{At: s.At, What: "ceiling", Got: s.Trainer, Limit: limit, Epoch: step.Epoch})
 			broken[step.Epoch] = true
 		}
@@ -77,15 +82,16 @@ func judge(raw []rawSample, lost int, d yardstick, limits ceilings) verdict {
 	return v
 }
 
-// heldMean is the mean of what the trainer held beyond its floor over [from, to].
-func (v verdict) heldMean(floor size.Bytes, from, to time.Time) float64 {
+// heldMean is the mean of what the trainer held beyond the floor in force, over
+// [from, to].
+func (v verdict) heldMean(d yardstick, from, to time.Time) float64 {
 	var sum float64
 	n := 0
 	for _, s := range v.Samples {
 		if s.At.Before(from) || s.At.After(to) {
 			continue
 		}
-		sum += float64(max(0, s.Trainer-floor))
+		sum += float64(max(0, s.Trainer-d.floorAt(s.At)))
 		n++
 	}
 	if n == 0 {

@@ -78,7 +78,7 @@ func TestSamplesAboveAPromiseAreViolationsAndRebounds(t *testing.T) {
 	if v.MaxDevice != 750*m {
 		t.Errorf("most on the device: got %v, want 750 MiB", v.MaxDevice)
 	}
-	if got := v.heldMean(d.Floor, at(104), at(107)); got != float64(610*m+1)/3 {
+	if got := v.heldMean(d, at(104), at(107)); got != float64(610*m+1)/3 {
 		t.Errorf("held mean: got %v", got)
 	}
 }
