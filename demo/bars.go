@@ -1,6 +1,9 @@
 package demo
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Bar is one thing that the demo has promised to show.
 type Bar struct {
@@ -18,7 +21,7 @@ type Bar struct {
 func atLeast(name string, got, want float64, show func(float64) string) Bar {
 	b := Bar{Name: name, Want: "≥ " + show(want), Got: show(got), Met: got >= want}
 	if !b.Met {
-		b.Short = show(want - got)
+		b.Short = strings.Replace(show(want-got), " %", " points", 1)
 	}
 	return b
 }

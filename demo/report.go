@@ -20,6 +20,7 @@ type reportView struct {
 	Titles  map[string]string
 	Sizing  Sizing
 	Seconds float64
+	WarmUp  time.Duration
 	Made    string
 	Floor   size.Bytes
 	Device  size.Bytes
@@ -28,13 +29,13 @@ type reportView struct {
 	Memory                                     template.HTML
 	Others                                     []memoryPlot
 	TTFT, TBT, Handovers, Samples, Loss, Curve template.HTML
-	CurvePoints                                []trainLine
+	CurveRange                                 string
 	Objective                                  Objectives
 }
 
 type memoryPlot struct {
-	Title string
-	SVG   template.HTML
+	Title, Note string
+	SVG         template.HTML
 }
 
 // writeReport writes the self-contained report.html.
@@ -61,6 +62,7 @@ func renderReport(w io.Writer, view reportView) error {
 		"mib":   mib,
 		"mibOf": func(n int64) string { return mib(float64(n)) },
 		"dev":   func(b size.Bytes) string { return mib(float64(b)) },
+		"kib":   func(b size.Bytes) string { return fmt.Sprintf("%.0f KiB", float64(b)/1024) },
 		"ms":    func(d time.Duration) string { return fmt.Sprintf("%.1f ms", ms(d)) },
 		"num":   func(v float64) string { return fmt.Sprintf("%.1f", v) },
 		"num0":  func(v float64) string { return fmt.Sprintf("%.0f", v) },
@@ -80,7 +82,7 @@ func renderReport(w io.Writer, view reportView) error {
 func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (reportView, error) {
 	v := reportView{
 		Summary: s, Titles: map[string]string{}, Sizing: r.sizing, Seconds: r.opts.Window.Seconds(),
-		Made: r.epoch.UTC().Format(time.DateOnly), Floor: r.floor, Device: r.capacity, CurvePoints: r.curve, Objective: slo,
+		Made: r.epoch.UTC().Format(time.DateOnly), Floor: r.floor, Device: r.capacity, CurveRange: curveRange(r.curve), Objective: slo, WarmUp: warmUp,
 	}
 	for _, b := range s.Bars {
 		if b.Skipped == "" && !b.Met {
@@ -103,7 +105,7 @@ func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (report
 		}
 		var m template.HTML
 		draw(&m, func() (template.HTML, error) { return plotMemory(run, 440, 190) })
-		v.Others = append(v.Others, memoryPlot{Title: run.Phase.Title, SVG: m})
+		v.Others = append(v.Others, memoryPlot{Title: run.Phase.Title, Note: memoryNote(run.Phase), SVG: m})
 	}
 	draw(&v.TTFT, func() (template.HTML, error) { return plotCDF("TTFT, ms", ttftSeries(runs), slo.TTFT, 440, 300) })
 	draw(&v.TBT, func() (template.HTML, error) { return plotCDF("TBT, ms", tbtSeries(runs), slo.TBT, 440, 300) })
@@ -118,4 +120,30 @@ func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (report
 		draw(&v.Curve, func() (template.HTML, error) { return plotCurve(r.curve, 440, 300) })
 	}
 	return v, err
+}
+
+// memoryNote is the caption of a small memory plot, empty for most.
+func memoryNote(p Phase) string {
+	if p.Trains {
+		return ""
+	}
+	return "A stock server: its whole pool is mapped at the start and stays."
+}
+
+// curveRange is the measured curve in words, empty without one.
+func curveRange(curve []trainLine) string {
+	if len(curve) == 0 {
+		return ""
+	}
+	low, high := curve[0], curve[0]
+	for _, c := range curve {
+		if c.Rate < low.Rate {
+			low = c
+		}
+		if c.Rate > high.Rate {
+			high = c
+		}
+	}
+	return fmt.Sprintf("measured alone: %.0f samples/s with %s at the slowest, %.0f with %s at the fastest",
+		low.Rate, mib(float64(low.Budget)), high.Rate, mib(float64(high.Budget)))
 }
