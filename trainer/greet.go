@@ -64,9 +64,7 @@ func (s *Server) greet(conn net.Conn) *Session {
 			_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 			_, _ = conn.Write(b)
 		}
-		if sess.peer.pidfd != nil {
-			_ = sess.peer.pidfd.Close()
-		}
+		sess.peer.close()
 		s.cfg.Fault(nil, e)
 		return nil
 	}
@@ -146,7 +144,8 @@ func (s *Server) accepts(sess *Session, line []byte) *LineError {
 }
 
 // claim puts sess in the place of an older session of the same trainer, which
-// is gone before this one says hello.
+// is gone before this one says hello. A living process keeps its name, also
+// after its session: see own.
 func (s *Server) claim(sess *Session) *LineError {
 	for {
 		s.mu.Lock()
@@ -156,6 +155,10 @@ func (s *Server) claim(sess *Session) *LineError {
 			return &LineError{What: "session", Where: "job", Rule: "the sidecar closes"}
 		}
 		if old == nil {
+			if e := s.own(sess); e != nil {
+				s.mu.Unlock()
+				return e
+			}
 			// Under the lock, so that welcome is the first line whoever sends next.
 			err := sess.out.put(Welcome{
 				Version: Version, Session: s.cfg.Session, Heartbeat: s.cfg.Heartbeat, Lease: s.cfg.Lease,
@@ -167,9 +170,8 @@ func (s *Server) claim(sess *Session) *LineError {
 			return nil
 		}
 		s.mu.Unlock()
-		if a, b := old.peer.PID, sess.peer.PID; a != 0 && b != 0 && a != b && !dead(old.peer.pidfd) {
-			return &LineError{What: "session", Where: "job",
-				Rule: fmt.Sprintf("trainer %s is process %d, which is alive; want another job name or rank", sess.key, a)}
+		if a := old.peer.PID; a != 0 && a != sess.peer.PID && !dead(old.peer.pidfd) {
+			return taken(sess.key, a)
 		}
 		old.end(GoneSuperseded)
 		<-old.done

@@ -26,6 +26,7 @@ type Server struct {
 	closed   bool
 	conns    map[net.Conn]bool // not yet sessions
 	sessions map[Key]*Session
+	owners   map[Key]peer // processes that have a name; each pidfd is open
 }
 
 // Listen opens the Unix socket, and TCP with TLS where the config asks for it,
@@ -37,6 +38,7 @@ func Listen(cfg Config, h Handler) (*Server, error) {
 	s := &Server{
 		cfg: cfg.withDefaults(), handler: h,
 		conns: map[net.Conn]bool{}, sessions: map[Key]*Session{},
+		owners: map[Key]peer{},
 	}
 	if err := s.open(); err != nil {
 		for _, l := range s.listeners {
@@ -145,6 +147,12 @@ func (s *Server) Close() error {
 		sess.Close()
 	}
 	s.wg.Wait()
+	s.mu.Lock()
+	for key, p := range s.owners {
+		p.close()
+		delete(s.owners, key)
+	}
+	s.mu.Unlock()
 	if now, err := os.Lstat(s.cfg.Path); err == nil && s.socket != nil && os.SameFile(now, s.socket) {
 		errs = append(errs, os.Remove(s.cfg.Path))
 	}

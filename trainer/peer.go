@@ -52,8 +52,8 @@ func openPIDFD(sock, pid int) *os.File {
 	return os.NewFile(uintptr(fd), "pidfd")
 }
 
-// waitDead returns nil when the process has ended and an error when f was
-// closed first or cannot be waited for.
+// waitDead returns nil when the process has ended and an error when f's read
+// deadline came first or f cannot be waited for.
 func waitDead(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -80,7 +80,7 @@ func dead(f *os.File) bool {
 	if f == nil {
 		return false
 	}
-	gone := true // a closed f belonged to a session that has ended
+	gone := true // a closed f belonged to a server that has ended
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return gone

@@ -132,13 +132,13 @@ func (s *Session) run() {
 	s.wg.Go(s.out.flush) // ends when end closes the outbox and the connection
 	s.wg.Go(s.beat)      // ends when end closes stop
 	if s.peer.pidfd != nil {
-		s.wg.Go(s.watch) // ends when the process does or run closes the pidfd
+		s.wg.Go(s.watch) // ends when the process does or run ends its wait
 	}
 	h := s.srv.handler
 	h.Hello(s, s.hello)
 	s.end(s.read())
 	if s.peer.pidfd != nil {
-		_ = s.peer.pidfd.Close()
+		_ = s.peer.pidfd.SetReadDeadline(time.Now()) // ends watch; the server keeps the pidfd
 	}
 	s.wg.Wait()
 	h.Gone(s, s.reason)
