@@ -35,14 +35,15 @@ type Span struct {
 	Offset, Took time.Duration
 }
 
-// Cost is what one way of freeing costs: microseconds, microseconds per MiB, and
-// seconds of one sample's work lost.
+// Cost is what one way of freeing costs each time: microseconds, microseconds per
+// MiB, and seconds of work lost.
 type Cost struct {
 	How                               string
 	FixedUS, USPerMiB, LostSampleSecs float64
 }
 
-// RatePoint is one point of the measured curve of speed against memory.
+// RatePoint is one point of the measured curve of speed against memory: the peak
+// bytes of a size of microbatch and its speed.
 type RatePoint struct {
 	Bytes         size.Bytes
 	SamplesPerSec float64
@@ -121,7 +122,7 @@ type Report struct {
 	Recomputed            int64
 	WorkLostSampleSeconds float64
 	MemoryModel           *MemoryModel
-	// ModelError is |predicted − measured| / measured of the last microbatches.
+	// ModelError is the bytes by which the memory model was too low lately.
 	ModelError *float64
 }
 
