@@ -198,6 +198,59 @@ func TestLockRefusesACounterThatIsNone(t *testing.T) {
 	}
 }
 
+func TestSessionNeverGoesBack(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "host0.lock")
+	if err := os.WriteFile(path, []byte("41\n"), 0o600); err != nil { // of another width
+		t.Fatal(err)
+	}
+	before, _ := os.Stat(path)
+	l, err := Acquire(dir, "host0")
+	if err != nil || l.Session != 42 {
+		t.Fatalf("got %+v, %v, want session 42", l, err)
+	}
+	for _, c := range []struct{ to, want uint32 }{{7, 42}, {42, 42}, {1000, 1000}, {43, 1000}} {
+		if err := l.RaiseTo(c.to); err != nil || l.Session != c.want {
+			t.Errorf("raise to %d: session %d, %v, want %d", c.to, l.Session, err, c.want)
+		}
+		if text, _ := os.ReadFile(path); string(text) != fmt.Sprintf("%010d\n", c.want) {
+			t.Errorf("raise to %d: the file has %q, want %d in ten digits", c.to, text, c.want)
+		}
+	}
+	if after, _ := os.Stat(path); !os.SameFile(before, after) {
+		t.Error("the file was replaced, want it written in place: it is the lock")
+	}
+	if _, err := Acquire(dir, "host0"); err == nil {
+		t.Error("the lock was lost by a write")
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Acquire(dir, "host0")
+	if err != nil || again.Session != 1001 {
+		t.Errorf("after release: %+v, %v, want session 1001", again, err)
+	}
+}
+
+func TestSessionIsRefusedBeyondItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "host0.lock")
+	l, err := Acquire(dir, "host0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "device: session in " + path + ": got 1048576, want at most 1048575; remove the file once no engine or trainer of that device runs"
+	if err := l.RaiseTo(1 << 20); err == nil || err.Error() != want || l.Session != 1 {
+		t.Errorf("session %d, %v, want 1 and %s", l.Session, err, want)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.RaiseTo(5); !errors.Is(err, os.ErrNotExist) || l.Session != 1 {
+		t.Errorf("session %d, %v, want 1 and that the file is not there", l.Session, err)
+	}
+}
+
 func TestLockSaysWhyTheDirectoryCannotBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
