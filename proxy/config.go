@@ -75,7 +75,7 @@ func (c Config) Validate() error {
 	}
 	switch {
 	case c.IdleLimit <= 0:
-		return fmt.Errorf("proxy.idle_limit: got %v, want more than 0", c.IdleLimit)
+		return fmt.Errorf("proxy.idle_timeout: got %v, want more than 0", c.IdleLimit)
 	case c.FirstByteLimit < 0:
 		return fmt.Errorf("proxy.first_byte_limit: got %v, want 0 (none) or more", c.FirstByteLimit)
 	case c.ConnectTimeout <= 0:

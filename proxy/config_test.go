@@ -23,7 +23,7 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		`proxy.upstreams[0].url: got "http://a b", want an http or https url: parse "http://a b": invalid character " " in host name`: up("a", "http://a b"),
 		`proxy.upstreams[0].url: got "http://u:xxxxx@x", want no query, fragment or user`:                                             up("a", "http://u:p@x"),
 		`proxy.upstreams[1].name: got "a" twice, want each name once`:                                                                 func(c *Config) { c.Upstreams = []Upstream{{"a", "http://x"}, {"a", "http://y"}} },
-		"proxy.idle_limit: got 0s, want more than 0":                                                                                  func(c *Config) { c.IdleLimit = 0 },
+		"proxy.idle_timeout: got 0s, want more than 0":                                                                                func(c *Config) { c.IdleLimit = 0 },
 		"proxy.first_byte_limit: got -1ns, want 0 (none) or more":                                                                     func(c *Config) { c.FirstByteLimit = -1 },
 		"proxy.connect_timeout: got 0s, want more than 0":                                                                             func(c *Config) { c.ConnectTimeout = 0 },
 		"proxy.keep_alive: got -1ns, want more than 0":                                                                                func(c *Config) { c.KeepAlive = -1 },

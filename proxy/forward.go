@@ -21,7 +21,8 @@ const staleWindow = 250 * time.Millisecond
 
 // send performs the round trip. A request that met a kept connection just as
 // the upstream closed it is sent once more, on a new one: only if no byte of an
-// answer was seen, the close came at once, and the whole body is at hand.
+// answer was seen, the close came at once, and the whole body is at hand (see
+// stale).
 func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
 		t := &trip{w: x.w}
@@ -59,18 +60,20 @@ func (x *exchange) outgoing(ctx context.Context) *http.Request {
 // trip watches one attempt. Its hooks run on the transport's goroutines.
 type trip struct {
 	reused atomic.Bool
-	seen   atomic.Bool  // a byte of an answer came
-	sentAt atomic.Int64 // when the connection was at hand, in ns since the epoch
+	seen   atomic.Bool // a byte of an answer came
 
-	mu sync.Mutex
-	w  http.ResponseWriter // nil once the round trip is over
+	mu     sync.Mutex
+	w      http.ResponseWriter // nil once the round trip is over
+	sentAt time.Time           // when the connection was at hand; monotonic
 }
 
 func (t *trip) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) {
 			t.reused.Store(i.Reused)
-			t.sentAt.Store(time.Now().UnixNano())
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.sentAt = time.Now()
 		},
 		GotFirstResponseByte: func() { t.seen.Store(true) },
 		Got1xxResponse:       t.interim,
@@ -101,15 +104,21 @@ func (t *trip) close() {
 	t.w = nil
 }
 
-// stale says that err is a kept connection which the upstream had closed.
+// stale says that err is the transport's word for a kept connection which the
+// upstream had closed before it answered: its own error for that, an end of file
+// or a reset, without a byte of an answer and within the staleWindow. Nothing
+// else is: after any other error the upstream may have had the request.
 func (t *trip) stale(err error) bool {
 	if !t.reused.Load() || t.seen.Load() {
 		return false
 	}
-	if time.Since(time.Unix(0, t.sentAt.Load())) > staleWindow {
+	t.mu.Lock()
+	since := time.Since(t.sentAt)
+	t.mu.Unlock()
+	if since > staleWindow {
 		return false
 	}
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
 		// net/http does not export this one.
 		strings.Contains(err.Error(), "server closed idle connection")
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // errIdle is the cause of a request cancelled by its idle limit.
-var errIdle = errors.New("no byte from the upstream within proxy.idle_limit")
+var errIdle = errors.New("no byte from the upstream within proxy.idle_timeout")
 
 // idleTicks is how often in one limit a body is looked at; a read is ended after
 // one limit and at most one tick more.

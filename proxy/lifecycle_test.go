@@ -300,7 +300,7 @@ func TestSilentUpstreamIsEndedByTheIdleLimit(t *testing.T) {
 		}
 		within(t, "upstream cancelled", gone)
 		if path == chatPath {
-			if rec := r.seen.record(t); rec.Outcome != OutcomeIdle || rec.Err.Error() != "no byte from the upstream within proxy.idle_limit" {
+			if rec := r.seen.record(t); rec.Outcome != OutcomeIdle || rec.Err.Error() != "no byte from the upstream within proxy.idle_timeout" {
 				t.Errorf("record: got %s %v, want upstream_idle", rec.Outcome, rec.Err)
 			}
 		}
