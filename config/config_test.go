@@ -47,14 +47,21 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"engine url":          {"engines: [{name: a, kind: vllm, url: 'a:1'}]", `engines[0].url: got "a:1", want http://host:port or https://host:port`},
 		"engine twice":        {"engines: [{name: a, kind: vllm, url: 'http://a:1'}, {name: a, kind: vllm, url: 'http://a:2'}]", `engines[1].name: got "a" again, want each engine once`},
 		"engine device":       {"engines: [{name: a, kind: vllm, url: 'http://a:1', devices: [gpu9]}]", `engines[0].devices: got "gpu9", want the id of a device in devices`},
-		"page missing":        {"engines: [{name: a, kind: lull-vllm, url: 'http://a:1'}]", `engines[0].page: got "", want the path of lull-vllm's page (see docs/VLLM.md)`},
+		"page":                {"engines: [{name: a, kind: lull-vllm, url: 'http://a:1', page: vllm.page}]", `engines[0].page: got "vllm.page", want an absolute path that ends in .page (see docs/VLLM.md)`},
+		"page's ending":       {"engines: [{name: a, kind: lull-vllm, url: 'http://a:1', page: /dev/shm/x}]", `engines[0].page: got "/dev/shm/x", want an absolute path that ends in .page (see docs/VLLM.md)`},
+		"quantile":            {minimal + "policy: {quantile: 99}", "policy.quantile: got 99, want a fraction in (0, 1)"},
+		"no number":           {minimal + "policy: {quantile: .nan}", "policy.quantile: got NaN, want a finite number"},
+		"mode":                {minimal + "policy: {mode: fair}", `policy.mode: got "fair", want elastic or static`},
+		"hold":                {minimal + "admission: {hold: always}", `admission.hold: got "always", want auto or never`},
+		"within":              {minimal + "admission: {within: 0s}", "admission.within: got 0s, want more than 0"},
+		"queue limit":         {minimal + "admission: {queue_limit: -1}", "admission.queue_limit: got -1, want more than 0"},
 		"device kind":         {"devices: [{id: a, kind: tpu}]", `devices[0].kind: got "tpu", want host`},
 		"device id":           {"devices: [{kind: host}]", `devices[0].id: got "", want a name`},
 		"device twice":        {"devices: [{id: a, kind: host, capacity: 1GiB}, {id: a, kind: host, capacity: 1GiB}]", `devices[1].id: got "a" again, want each device once`},
 		"no capacity":         {"devices: [{id: a, kind: host}]", "devices[0].capacity: got 0B, want more than 0"},
 		"headroom":            {"devices: [{id: a, kind: host, capacity: 1GiB, headroom: 1GiB}]", "devices[0].headroom: got 1.0GiB, want at least 0 and below the capacity 1.0GiB"},
 		"heartbeat":           {minimal + "trainers: {heartbeat: 0s}", "trainers.heartbeat: got 0s, want more than 0"},
-		"lease":               {minimal + "trainers: {lease: 1ms}", "trainers.lease: got 1ms, want at least the heartbeat 1s"},
+		"lease":               {minimal + "trainers: {lease: 2999ms}", "trainers.lease: got 2.999s, want at least 3 heartbeats, 3s"},
 		"socket":              {minimal + "trainers: {socket: ''}", `trainers.socket: got "", want the path of a Unix socket`},
 		"idle":                {minimal + "proxy: {idle_timeout: 0s}", "proxy.idle_timeout: got 0s, want more than 0"},
 		"log level":           {minimal + "telemetry: {log_level: loud}", `telemetry.log_level: got "loud", want one of [debug info warn error]`},
@@ -66,6 +73,13 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
 		})
+	}
+}
+
+func TestLeastLeaseAndNoPageAreAccepted(t *testing.T) {
+	f, err := Parse([]byte("trainers: {lease: 3s}\nengines: [{name: a, kind: lull-vllm, url: 'http://a:1'}]"))
+	if err != nil || f.Engines[0].Page != "" {
+		t.Errorf("got %+v, %v, want the engine's default page", f.Engines, err)
 	}
 }
 

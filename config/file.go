@@ -68,7 +68,8 @@ type Engine struct {
 	// AllocDelay is the engine's own delay from a request's arrival to its first
 	// KV block, during which a handover costs the request nothing.
 	AllocDelay time.Duration `koanf:"alloc_delay"`
-	// Page is the shared-memory page of lull-vllm.
+	// Page is lull-vllm's page, an absolute path that ends in .page; empty means
+	// /dev/shm/lull-UID/vllm.page, which is the plugin's default too.
 	Page string `koanf:"page"`
 }
 
@@ -78,7 +79,9 @@ type Trainers struct {
 	// AllowUIDs may connect beside the sidecar's own user and root.
 	AllowUIDs []int         `koanf:"allow_uids"`
 	Heartbeat time.Duration `koanf:"heartbeat"`
-	// Lease is how long a trainer keeps its last grant once the sidecar is gone.
+	// Lease is how long a trainer keeps its last grant once the sidecar is gone; at
+	// least trainer.MissedHeartbeats heartbeats, or a trainer would give up memory
+	// before it knows.
 	Lease time.Duration `koanf:"lease"`
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"sort"
@@ -75,6 +76,9 @@ func decode(from, to reflect.Type, v any) (any, error) {
 			return nil, &valueError{show(v), "a size such as 640MiB"}
 		}
 		return b, nil
+	}
+	if x, ok := v.(float64); ok && (math.IsNaN(x) || math.IsInf(x, 0)) {
+		return nil, &valueError{show(v), "a finite number"}
 	}
 	if from.Kind() == to.Kind() || to.Kind() == reflect.Interface || from.Kind() == reflect.Map || to.Kind() == reflect.Slice {
 		return v, nil

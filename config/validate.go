@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
+
+	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/trainer"
 )
 
 var (
@@ -12,8 +16,8 @@ var (
 	logLevels   = []string{"debug", "info", "warn", "error"}
 )
 
-// Validate names the key, the value and the rule of the first thing wrong.
-// Rules that belong to one package are checked by that package's own Config.
+// Validate names the key, the value and the rule of the first thing wrong. The
+// rules of policy and admission are the core's own.
 func (f File) Validate() error {
 	for _, at := range []struct{ key, addr string }{{"listen", f.Listen}, {"admin.listen", f.Admin.Listen}} {
 		if _, _, err := net.SplitHostPort(at.addr); err != nil {
@@ -26,8 +30,8 @@ func (f File) Validate() error {
 	if f.Trainers.Heartbeat <= 0 {
 		return fmt.Errorf("trainers.heartbeat: got %v, want more than 0", f.Trainers.Heartbeat)
 	}
-	if f.Trainers.Lease < f.Trainers.Heartbeat {
-		return fmt.Errorf("trainers.lease: got %v, want at least the heartbeat %v", f.Trainers.Lease, f.Trainers.Heartbeat)
+	if least := trainer.MissedHeartbeats * f.Trainers.Heartbeat; f.Trainers.Lease < least {
+		return fmt.Errorf("trainers.lease: got %v, want at least %d heartbeats, %v", f.Trainers.Lease, trainer.MissedHeartbeats, least)
 	}
 	if f.Proxy.IdleTimeout <= 0 {
 		return fmt.Errorf("proxy.idle_timeout: got %v, want more than 0", f.Proxy.IdleTimeout)
@@ -35,11 +39,24 @@ func (f File) Validate() error {
 	if !slices.Contains(logLevels, f.Telemetry.LogLevel) {
 		return fmt.Errorf("telemetry.log_level: got %q, want one of %v", f.Telemetry.LogLevel, logLevels)
 	}
+	if err := f.Core().Validate(); err != nil {
+		return err
+	}
 	devices, err := f.validateDevices()
 	if err != nil {
 		return err
 	}
 	return f.validateEngines(devices)
+}
+
+// Core is what policy and admission say to the core. It names no session,
+// devices or engines: those the sidecar finds out.
+func (f File) Core() handover.Config {
+	c := handover.DefaultConfig()
+	c.Mode, c.StaticKVFrac = f.Policy.Mode, f.Policy.StaticKVFrac
+	c.Quantum, c.Reserve, c.Quantile, c.Horizon = f.Policy.Quantum, f.Policy.Reserve, f.Policy.Quantile, f.Policy.Horizon
+	c.AckWithin, c.Hold, c.Owed, c.QueueLimit = f.Admission.Within, f.Admission.Hold, f.Admission.Owed, f.Admission.QueueLimit
+	return c
 }
 
 func (f File) validateDevices() (map[string]bool, error) {
@@ -80,8 +97,8 @@ func (f File) validateEngines(devices map[string]bool) error {
 			return fmt.Errorf("%s.kind: got %q, want one of %v", key, e.Kind, engineKinds)
 		case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
 			return fmt.Errorf("%s.url: got %q, want http://host:port or https://host:port", key, e.URL)
-		case e.Kind == "lull-vllm" && e.Page == "":
-			return fmt.Errorf("%s.page: got \"\", want the path of lull-vllm's page (see docs/VLLM.md)", key)
+		case e.Page != "" && (!filepath.IsAbs(e.Page) || filepath.Ext(e.Page) != ".page"):
+			return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
 		}
 		for _, id := range e.Devices {
 			if !devices[id] {
