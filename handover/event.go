@@ -30,8 +30,7 @@ type Arrived struct {
 	NeedBytes Bytes
 	// Slack is the time that the TTFT objective can spare for waiting.
 	Slack time.Duration
-	// CanReroute says that another engine could serve it. Kept for the ladder of
-	// a later issue.
+	// CanReroute says that another engine could serve it; no decision uses it yet.
 	CanReroute bool
 }
 

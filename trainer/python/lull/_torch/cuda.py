@@ -1,8 +1,8 @@
-"""A CUDA device. Thin, and not measured on a GPU: what it claims is what PyTorch's documentation says.
+"""A CUDA device. Thin, and not measured on a GPU yet: what it claims is what PyTorch's documentation says.
 
 The pool is PyTorch's caching allocator. The cap is its per-process fraction, checked when it takes a new
-segment; trim is empty_cache, which waits for the streams that used the memory. What makes a trim
-independent of queued kernels (last-use events, whole handles) belongs to the training issue.
+segment; trim is empty_cache, which waits for the streams that used the memory: a trim is not independent
+of queued kernels.
 """
 
 from __future__ import annotations
