@@ -212,7 +212,11 @@ func (s *Sidecar) adopt(ctx context.Context, core *handover.Handover, drivers []
 		return
 	}
 	s.lent.Store(true)
-	s.log.Info("lending", "engines", len(drivers))
+	if len(drivers) == 0 {
+		s.log.Info("relaying and measuring only: no engine is on a device")
+	} else {
+		s.log.Info("deciding", "engines", len(drivers))
+	}
 	for _, d := range drivers {
 		s.wg.Go(func() { d.observe(ctx) })
 		s.wg.Go(func() { d.bound(ctx) })

@@ -122,6 +122,7 @@ func (e *engineDriver) missed(ctx context.Context, err error) {
 	e.loop.post(ctx, input{do: func(l *loop) { l.view.engine(e.id, engine.Sample{}, err.Error()) }})
 	unreachable := errors.Is(err, engine.ErrUnreachable) || errors.Is(err, engine.ErrNotReady)
 	if e.up && unreachable && (e.misses >= missesForDown || errors.Is(err, syscall.ECONNREFUSED)) {
+		e.log.Warn("engine is down; training makes room for its start", "engine", e.id, "err", err)
 		e.say(ctx, false)
 	}
 }

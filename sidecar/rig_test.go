@@ -132,7 +132,7 @@ func (r *rig) startEngine() {
 func (r *rig) start() {
 	r.t.Helper()
 	r.launch()
-	r.until("the sidecar lends", func() bool { return r.state().Lending })
+	r.until("the sidecar decides", func() bool { return r.state().Deciding })
 }
 
 // launch starts it and waits until it listens.

@@ -96,6 +96,13 @@ func (s *Sidecar) lock() error {
 		s.locks = append(s.locks, l)
 		s.session = max(s.session, l.Session)
 	}
+	// Every device must remember the session that its orders carried.
+	for _, l := range s.locks {
+		if err := l.RaiseTo(s.session); err != nil {
+			s.release()
+			return err
+		}
+	}
 	return nil
 }
 
@@ -121,7 +128,7 @@ func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
 	if err != nil {
 		return err
 	}
-	channel, err := trainer.Listen(s.trainerConfig(), s.sessions())
+	channel, err := s.openChannel()
 	if err != nil {
 		servers.close()
 		return err
@@ -129,20 +136,31 @@ func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
 	s.wg.Go(func() { s.loop.run(loopCtx) })
 	s.wg.Go(func() { s.assemble(loopCtx) })
 	servers.serve()
-	if err := servers.announce(ready, channel.Addr()); err != nil {
+	if err := servers.announce(ready, channel); err != nil {
 		s.log.Warn("ready line not written", "err", err)
 	}
 	<-ctx.Done()
 	s.closing.Store(true)
 	s.log.Info("stopping; open streams may finish", "within", drainLimit)
 	err = servers.drain()
-	err = errors.Join(err, channel.Close())
+	if channel != nil {
+		err = errors.Join(err, channel.Close())
+	}
 	stop()
 	s.wg.Wait()
 	for _, d := range s.loop.engines {
 		err = errors.Join(err, engine.Close(d.engine))
 	}
 	return err
+}
+
+// openChannel listens for trainers where there is a device to share; without
+// one the sidecar needs no socket, and no right to make one.
+func (s *Sidecar) openChannel() (*trainer.Server, error) {
+	if len(s.file.Devices) == 0 {
+		return nil, nil
+	}
+	return trainer.Listen(s.trainerConfig(), s.sessions())
 }
 
 func (s *Sidecar) sessions() *sessions {
@@ -231,15 +249,17 @@ func (v *servers) close() {
 	_ = v.operSocket.Close()
 }
 
-// announce prints the ready line.
-func (v *servers) announce(w io.Writer, socket string) error {
-	path, err := filepath.Abs(socket)
-	if err != nil {
-		path = socket
+// announce prints the ready line; socket is absent where nobody listens for
+// trainers.
+func (v *servers) announce(w io.Writer, channel *trainer.Server) error {
+	line := map[string]string{"listening": v.dataSocket.Addr().String(), "admin": v.operSocket.Addr().String()}
+	if channel != nil {
+		line["socket"] = channel.Addr()
+		if path, err := filepath.Abs(channel.Addr()); err == nil {
+			line["socket"] = path
+		}
 	}
-	return json.NewEncoder(w).Encode(map[string]string{
-		"listening": v.dataSocket.Addr().String(), "admin": v.operSocket.Addr().String(), "socket": path,
-	})
+	return json.NewEncoder(w).Encode(line)
 }
 
 // drain lets open streams finish, then cuts what is left.

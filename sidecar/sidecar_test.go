@@ -134,6 +134,29 @@ func TestWithoutADeviceRequestsPassAndNothingIsLent(t *testing.T) {
 	r.file.Devices, r.file.Engines[0].Devices = nil, nil
 	r.start()
 	r.mustAllBeWhole(r.burst(4, 50, 10))
+	if s := r.state(); s.Lending {
+		t.Error("says that it lends, with nothing to lend")
+	}
+	if _, err := os.Stat(r.socket); err == nil {
+		t.Error("listens for trainers that it has nothing for")
+	}
+}
+
+func TestOrderThatIsNotMetIsSaidInTheState(t *testing.T) {
+	r := newRig(t, nil)
+	startFakeTrainer(t, r.socket, "lying")
+	r.untilHeld(400 * size.MiB)
+	r.mustAllBeWhole(r.burst(8, 600, 40))
+	r.until("the state names the order", func() bool {
+		s := r.state()
+		return len(s.Trainers) == 1 && strings.Contains(s.Trainers[0].Problem, "acked, but the device does not show its bytes gone")
+	})
+	if !strings.Contains(r.logs.String(), "order stays unconfirmed") {
+		t.Error("the log does not say so")
+	}
+	if s := r.state(); len(s.Problems) != 0 {
+		t.Errorf("problems %v: a trainer's trouble must not make the data path unready", s.Problems)
+	}
 }
 
 func TestEngineThatComesLateIsJoinedWhenItAnswers(t *testing.T) {

@@ -29,6 +29,8 @@ type trainerPeer struct {
 	minBudget size.Bytes
 	ordered   size.Bytes // the last order, or the ceiling that it came with
 	ended     bool
+	late      string // the order that it does not meet
+	lateEpoch handover.Epoch
 	trouble   string // why its bytes cannot be read, "" when they can
 	hello     trainer.Hello
 	report    *trainer.Report

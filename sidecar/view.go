@@ -15,9 +15,11 @@ import (
 type State struct {
 	// Session counts this sidecar's starts on its devices.
 	Session uint32 `json:"session"`
-	// Lending is false until every engine has said what it is, and after the core
-	// failed.
-	Lending bool `json:"lending"`
+	// Deciding says that there is a core to ask: false until every engine has said
+	// what it is, and after the core failed. Lending says that there is something to
+	// lend as well: an engine whose memory moves, on a device.
+	Deciding bool `json:"deciding"`
+	Lending  bool `json:"lending"`
 	// Requests are those that have not ended.
 	Requests int             `json:"requests_live"`
 	Ledger   *handover.State `json:"ledger,omitempty"`
@@ -45,7 +47,8 @@ type TrainerState struct {
 	PID       int64  `json:"pid"`
 	Baseline  int64  `json:"baseline_bytes"`
 	Floor     int64  `json:"floor_bytes"`
-	// Problem says why its bytes cannot be read; requests do not suffer from it.
+	// Problem says why its bytes cannot be read, or which order it does not meet;
+	// requests do not suffer from it.
 	Problem   string          `json:"problem,omitempty"`
 	MinBudget int64           `json:"min_budget_bytes"`
 	Report    *trainer.Report `json:"report,omitempty"`
@@ -134,16 +137,17 @@ func (v *view) layOut(l *loop, at handover.At) {
 	}
 	trainers := make([]TrainerState, 0, len(l.trainers))
 	for _, t := range l.trainers {
+		l.noteLate(t, ledger)
 		trainers = append(trainers, TrainerState{
 			ID: string(t.id), Connected: t.session != nil, PID: t.hello.PID, Baseline: int64(t.baseline),
-			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report, Problem: t.trouble,
+			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report, Problem: firstOf(t.trouble, t.late),
 		})
 	}
 	sort.Slice(trainers, func(i, j int) bool { return trainers[i].ID < trainers[j].ID })
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.laidOut = at
-	v.state.Lending = l.core != nil
+	v.state.Deciding, v.state.Lending = l.core != nil, l.core != nil && l.lendable()
 	v.state.Requests = l.requests.live()
 	v.state.Ledger, v.state.Trainers = ledger, trainers
 	v.state.Engines = v.engineStates(l)
@@ -187,4 +191,14 @@ func (v *view) problemList() []string {
 	}
 	sort.Strings(out)
 	return out
+}
+
+// firstOf is the first text that says something.
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
 }
