@@ -1,6 +1,6 @@
 # Lull. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-proxy sysdeps clean
+.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-proxy bench-core sysdeps clean
 
 LULL := bin/lull
 # The LLM server of `make demo`: emulator, or vllm (real, on the CPU).
@@ -37,13 +37,16 @@ fuzz: ## every fuzz target for 5 seconds (SECONDS=n)
 lint: ## gofmt, go vet, staticcheck, ruff, mypy --strict
 	scripts/lint
 
-bench: bench-handover bench-proxy ## both benchmarks
+bench: bench-handover bench-proxy bench-core ## all benchmarks
 
 bench-handover: sysdeps ## how long memory takes to come back from a running PyTorch job -> out/bench/handover.json
 	py=$$(scripts/pyenv base) && "$$py" benchmarks/handover_bench.py --python "$$py" --out out/bench/handover.json
 
 bench-proxy: build ## what the relay adds to the time of an event -> out/bench/proxy.json
 	$(LULL) bench proxy --out out/bench/proxy.json
+
+bench-core: build ## one controller step with 1,000 live requests, and the idle sidecar -> out/bench/core.json
+	$(LULL) bench core --out out/bench/core.json
 
 sysdeps:
 	@scripts/sysdeps python3-venv gcc libc6-dev

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lull-project/lull/benchmarks/corebench"
 	"github.com/lull-project/lull/benchmarks/proxybench"
 )
 
@@ -12,7 +15,7 @@ import (
 // run.
 func BenchCommand() *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Measure what Lull itself costs", Args: cobra.NoArgs}
-	c.AddCommand(benchProxyCommand())
+	c.AddCommand(benchProxyCommand(), benchCoreCommand())
 	return c
 }
 
@@ -30,6 +33,31 @@ func benchProxyCommand() *cobra.Command {
 	}
 	c.Flags().IntVar(&cfg.Requests, "requests", cfg.Requests, "requests per arm")
 	c.Flags().IntVar(&cfg.Concurrency, "concurrency", cfg.Concurrency, "clients at once")
+	c.Flags().StringVar(&cfg.Out, "out", cfg.Out, "JSON result")
+	return c
+}
+
+// benchCoreCommand times steps of the core and the idle sidecar, which is this
+// program started again.
+func benchCoreCommand() *cobra.Command {
+	cfg := corebench.DefaultConfig()
+	c := &cobra.Command{
+		Use:   "core",
+		Short: "Time of one controller step with many live requests, and what the idle sidecar takes of a core",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			exe, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("bench core: find this program: %w", err)
+			}
+			cfg.Exe = exe
+			cfg.Command = strings.TrimSpace(c.CommandPath() + " " + strings.Join(args, " "))
+			return corebench.Run(c.Context(), c.OutOrStdout(), cfg)
+		},
+	}
+	c.Flags().IntVar(&cfg.Requests, "requests", cfg.Requests, "live requests")
+	c.Flags().IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "timed steps of each kind")
+	c.Flags().DurationVar(&cfg.Window, "window", cfg.Window, "how long the idle sidecar is watched")
 	c.Flags().StringVar(&cfg.Out, "out", cfg.Out, "JSON result")
 	return c
 }
