@@ -1,6 +1,6 @@
 """How fast does memory come back from a running PyTorch job? Four methods, interleaved in one run.
 
-    python benchmarks/handover_bench.py --python PY --out out/bench/handover.json [--orders 300]
+    python benchmarks/handover_bench.py --python PY --out out/bench/handover.json [--orders 300] [--max-seconds S]
 
 The controller (this process, no torch in it) listens on a Unix socket as the sidecar does, orders the job
 (handover_job.py under lull.run) to hold 16 or 64 MiB less than it holds at a random moment of its work, and
@@ -14,116 +14,24 @@ as SIRIUS does. `microbatch` and `batch` wait for the end of the running microba
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "trainer" / "python"))
-
-from lull._protocol import Ack, Budget, Message, Ping, Welcome, decode, encode  # noqa: E402
+import handover_bars
+from handover_bars import figures
+from handover_link import Job
 
 MIB = 1 << 20
 METHODS = ("slots", "next-saved", "microbatch", "batch")
 SIZES_MIB = (16, 64)
-PAGE = os.sysconf("SC_PAGE_SIZE")
 HOLD_S = 0.03
 """How long the order stands before the memory is granted back; rebounds are looked for meanwhile."""
-
-
-class Job:
-    """The training process, its control connection and the kernel's view of its memory."""
-
-    def __init__(self, python: str, batch: int, budget: int, folder: str, core: int | None) -> None:
-        path = f"{folder}/lull.sock"
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        server.bind(path)
-        server.listen(1)
-        server.settimeout(120)
-        env = {
-            **os.environ,
-            "LULL_SOCKET": path,
-            "LULL_BUDGET": str(budget),
-            "PYTHONPATH": str(ROOT / "trainer" / "python"),
-        }
-        pin = ["taskset", "-c", str(core)] if core is not None else []
-        self.process = subprocess.Popen(
-            [*pin, python, "-m", "lull.run", str(ROOT / "benchmarks" / "handover_job.py"), str(batch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=env,
-        )
-        self.conn, _ = server.accept()
-        server.close()
-        self._rest = b""
-        self._inbox: list[Message] = []
-        self.epoch = 1 << 32
-        self.conn.settimeout(30)
-        self._receive()
-        self.conn.sendall(encode(Welcome(version=1, session=1, heartbeat_ms=1000, lease_ms=3_600_000)))
-        self.conn.setblocking(False)
-        self._pinged = time.monotonic()
-        self._statm = os.open(f"/proc/{self.process.pid}/statm", os.O_RDONLY)
-
-    def rss(self) -> int:
-        """RssAnon of the job: resident minus file and shared pages (it maps no shared memory)."""
-        fields = os.pread(self._statm, 128, 0).split()
-        return (int(fields[1]) - int(fields[2])) * PAGE
-
-    def _receive(self) -> None:
-        data = self.conn.recv(1 << 16)
-        if not data:
-            raise SystemExit("handover_bench: the job closed its connection")
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._inbox += [decode(line) for line in lines]
-
-    def acks(self) -> list[Ack]:
-        """The acks that have come; keeps the heartbeat."""
-        with contextlib.suppress(BlockingIOError):
-            self._receive()
-        if time.monotonic() - self._pinged > 1:
-            self._pinged = time.monotonic()
-            self.conn.send(encode(Ping(1)))
-        acks = [m for m in self._inbox if isinstance(m, Ack)]
-        self._inbox.clear()
-        return acks
-
-    def order(self, bytes: int) -> int:
-        """Sends a budget and returns its epoch."""
-        self.epoch += 1
-        self.conn.send(encode(Budget(self.epoch, bytes)))
-        return self.epoch
-
-    def rest(self, seconds: float) -> None:
-        """Lets the job run, keeping the heartbeat."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            self.acks()
-            time.sleep(min(left, 0.01))
-
-    def tell(self, line: str) -> dict[str, Any]:
-        """Sends a command and returns the job's stats."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        """Ends the job by closing its stdin."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=30)
 
 
 class Cell:
@@ -161,24 +69,6 @@ class Cell:
             "work_lost_per_order_s": round(lost / max(1, self.orders), 5),
             "discards": self.discards,
         }
-
-
-def figures(values: list[float]) -> dict[str, Any]:
-    """n, mean, P50, P99 (nearest rank) and max of milliseconds."""
-    if not values:
-        return {"n": 0}
-    ordered = sorted(values)
-
-    def rank(q: float) -> float:
-        return ordered[min(len(ordered) - 1, max(0, -(-int(q * 1000) * len(ordered) // 1000) - 1))]
-
-    return {
-        "n": len(ordered),
-        "mean_ms": round(sum(ordered) / len(ordered), 3),
-        "p50_ms": round(rank(0.5), 3),
-        "p99_ms": round(rank(0.99), 3),
-        "max_ms": round(ordered[-1], 3),
-    }
 
 
 def one_order(job: Job, cell: Cell, size: int, outside: int, limit_base: int, timeout: float) -> None:
@@ -249,38 +139,68 @@ def machine() -> dict[str, Any]:
     }
 
 
-def table(cells: dict[tuple[str, int], Cell]) -> str:
-    """The results for people."""
+def table(summaries: dict[str, dict[str, dict[str, Any]]], bars: list[handover_bars.Bar]) -> str:
+    """The results for people, and what was promised of them."""
     rows = [
-        f"{'method':12}{'MiB':>5}{'n':>6}{'mean':>10}{'P50':>10}{'P99':>10}{'max ms':>10}"
-        f"{'lost s/order':>14}{'rebounds':>10}"
+        f"{'method':12}{'size':>7}{'n':>6}{'mean':>10}{'P50':>10}{'P99':>10}{'max ms':>10}"
+        f"{'lost s/order':>14}{'rebounds':>10}{'not freed':>11}"
     ]
-    for (method, size), cell in cells.items():
-        s = cell.summary()
-        if s["n"]:
+    for method, sizes in summaries.items():
+        for size, s in sizes.items():
+            times = "".join(f"{s[k]:>10.2f}" if s["n"] else f"{'-':>10}" for k in handover_bars.TIMES)
             rows.append(
-                f"{method:12}{size:>5}{s['n']:>6}{s['mean_ms']:>10.2f}{s['p50_ms']:>10.2f}{s['p99_ms']:>10.2f}"
-                f"{s['max_ms']:>10.2f}{s['work_lost_per_order_s']:>14.4f}{s['rebounds']:>10}"
+                f"{method:12}{size:>7}{s['n']:>6}{times}"
+                f"{s['work_lost_per_order_s']:>14.4f}{s['rebounds']:>10}{s['not_freed']:>11}"
             )
-    return "\n".join(rows)
+    return "\n".join([*rows, "", *(bar.line() for bar in bars)])
 
 
-def main() -> None:
-    """Runs all cells, a few orders of each in turn, and writes the report."""
+def options() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch")
     parser.add_argument("--out", default="out/bench/handover.json")
     parser.add_argument("--orders", type=int, default=300, help="orders that count, per method and size")
-    parser.add_argument("--batch-orders", type=int, default=0, help="the same for the slow method batch; 0: as many")
+    parser.add_argument("--microbatch-orders", type=int, default=0, help="the same for microbatch; 0: as many")
+    parser.add_argument("--batch-orders", type=int, default=0, help="the same for batch; 0: as many")
+    parser.add_argument("--max-seconds", type=float, default=0, help="end after the chunk in progress then; 0: never")
     parser.add_argument("--chunk", type=int, default=5, help="orders of one method before the next takes its turn")
     parser.add_argument("--batch", type=int, default=64, help="samples in the global batch")
     parser.add_argument("--budget-mib", type=int, default=320)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pin", action="store_true", help="job on the last core, controller on the others")
-    args = parser.parse_args()
-    draw = random.Random(args.seed)
-    cells = {(m, s): Cell() for m in METHODS for s in SIZES_MIB}
-    want = {m: (args.batch_orders or args.orders) if m == "batch" else args.orders for m in METHODS}
+    return parser.parse_args()
+
+
+Cells = dict[tuple[str, int], Cell]
+
+
+def wanted(args: argparse.Namespace) -> dict[str, int]:
+    """Orders that count, per size, of each method."""
+    own = {"microbatch": args.microbatch_orders, "batch": args.batch_orders}
+    return {m: own.get(m, 0) or args.orders for m in METHODS}
+
+
+def run_all(job: Job, cells: Cells, args: argparse.Namespace, began: float) -> bool:
+    """A few orders of each cell in turn until all have enough; False when the time was over before."""
+    draw, want = random.Random(args.seed), wanted(args)
+    while open_cells := [k for k, c in cells.items() if c.orders < 3 * want[k[0]] and len(c.ms) < want[k[0]]]:
+        draw.shuffle(open_cells)
+        for method, size in open_cells:
+            if args.max_seconds and time.time() - began > args.max_seconds:
+                return False
+            cell = cells[(method, size)]
+            count = min(args.chunk, want[method] - len(cell.ms))
+            run_cell(job, cell, method, size * MIB, count, args.budget_mib * MIB, draw)
+        done = sum(len(c.ms) for c in cells.values())
+        print(f"handover_bench: {done} orders in {time.time() - began:.0f} s", file=sys.stderr, flush=True)
+    return True
+
+
+def main() -> None:
+    """Runs all cells, judges and writes the report."""
+    args = options()
+    cells: Cells = {(m, s): Cell() for m in METHODS for s in SIZES_MIB}
     cores = sorted(os.sched_getaffinity(0))
     pin = args.pin and len(cores) > 1
     began = time.time()
@@ -291,16 +211,11 @@ def main() -> None:
         job.order(args.budget_mib * MIB)
         job.rest(6)
         undisturbed = job.tell("stats")
-        while open_cells := [k for k, c in cells.items() if c.orders < 3 * want[k[0]] and len(c.ms) < want[k[0]]]:
-            draw.shuffle(open_cells)
-            for method, size in open_cells:
-                cell = cells[(method, size)]
-                count = min(args.chunk, want[method] - len(cell.ms))
-                run_cell(job, cell, method, size * MIB, count, args.budget_mib * MIB, draw)
-            done = sum(len(c.ms) for c in cells.values())
-            print(f"handover_bench: {done} orders in {time.time() - began:.0f} s", file=sys.stderr, flush=True)
+        complete = run_all(job, cells, args, began)
         last = job.tell("stats")
         job.close()
+    summaries = {m: {f"{s}MiB": cells[(m, s)].summary() for s in SIZES_MIB} for m in METHODS}
+    bars = handover_bars.judge(summaries)
     report = {
         "command": " ".join(["python", "benchmarks/handover_bench.py", *sys.argv[1:]]),
         "machine": machine(),
@@ -313,14 +228,20 @@ def main() -> None:
             "microbatch_ms_mean": round(undisturbed["microbatch_ms"], 1),
             "batch_ms_mean": round(undisturbed["batch_ms"], 1),
             "arena": last["counters"],
+            "floor_requests_refused": job.refused,
         },
         "seconds": round(time.time() - began, 1),
-        "methods": {m: {f"{s}MiB": cells[(m, s)].summary() for s in SIZES_MIB} for m in METHODS},
+        "orders_wanted": wanted(args),
+        "complete": complete,
+        "bars": [bar.fields() for bar in bars],
+        "methods": summaries,
     }
     out = Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1) + "\n")
-    print(table(cells))
+    print(table(summaries, bars))
+    if not complete:
+        print(f"ended after --max-seconds {args.max_seconds:g}: n is what the table says, not what was asked for")
     print(f"wrote {out}")
 
 

@@ -1,0 +1,102 @@
+"""How the handover benchmark judges its figures, answers the job and ends; no torch and no job."""
+
+import argparse
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
+import handover_bars
+import handover_bench
+import handover_link
+from handover_bars import figures
+
+from lull._protocol import Ack, Refused, Request, decode, encode
+
+
+def test_p50_is_the_median_and_p99_the_nearest_rank() -> None:
+    assert figures([]) == {"n": 0}
+    assert figures([3.0, 1.0]) == {"n": 2, "mean_ms": 2.0, "p50_ms": 2.0, "p99_ms": 3.0, "max_ms": 3.0}
+    many = figures([float(i) for i in range(1, 301)])
+    assert (many["p50_ms"], many["p99_ms"], many["max_ms"]) == (150.5, 297.0, 300.0)
+    assert figures([float(i) for i in range(1, 101)])["p99_ms"] == 99.0
+
+
+def method(ms: list[float], lost: float, rebounds: int = 0) -> dict[str, dict[str, Any]]:
+    """A method's summaries, alike for both sizes."""
+    return {
+        size: {**figures(ms), "work_lost_per_order_s": lost, "rebounds": rebounds, "not_freed": 0}
+        for size in handover_bars.AIMS_MS
+    }
+
+
+def verdicts(slots: dict[str, dict[str, Any]], discard: dict[str, dict[str, Any]]) -> dict[str, bool | None]:
+    """Bars by name."""
+    return {bar.name: bar.met for bar in handover_bars.judge({"slots": slots, "next-saved": discard})}
+
+
+def test_bars_are_judged_per_size() -> None:
+    good = verdicts(method([0.5, 1.0], 0.009), method([5.0, 5.0], 0.1))
+    assert len(good) == 12
+    assert all(good.values())
+    bad = verdicts(method([6.0, 9.0], 0.02, rebounds=1), method([30.0, 40.0], 0.1))
+    assert not any(bad.values())
+
+
+def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+    bars = handover_bars.judge({"slots": method([], 0), "next-saved": method([], 0)})
+    assert {bar.met for bar in bars} == {None}
+    assert bars[0].line() == "n/a     16MiB: mean against next-saved: not measured (want ≥ 5 × faster)"
+    free = verdicts(method([1.0], 0.0), method([9.0], 0.0))
+    assert free["16MiB: work lost per order against next-saved"] is None  # nothing was lost that could be saved
+
+
+def test_the_table_has_every_method_and_bar() -> None:
+    cells = {m: {"16MiB": handover_bench.Cell().summary()} for m in handover_bench.METHODS}
+    text = handover_bench.table(cells, [handover_bars.Bar("a bar", "≤ 1 ms", "2 ms", False)])
+    assert all(m in text for m in handover_bench.METHODS)
+    assert "MISSED  a bar: 2 ms (want ≤ 1 ms)" in text
+
+
+def connected() -> tuple[handover_link.Job, socket.socket]:
+    """A Job whose process is this test."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    job = handover_link.Job.__new__(handover_link.Job)
+    job.conn, job.floor, job.refused = ours, 7, 0
+    job._rest, job._inbox, job._pinged = b"", [], time.monotonic()
+    return job, theirs
+
+
+def test_a_request_for_a_higher_floor_is_refused_at_once() -> None:
+    job, theirs = connected()
+    theirs.sendall(encode(Request(99)) + encode(Ack(epoch=5, held=3, waited_us=0, freed_us=0, how="cached")))
+    assert [ack.epoch for ack in job.acks()] == [5]
+    answer = decode(theirs.recv(1 << 16).strip())
+    assert isinstance(answer, Refused)
+    assert answer.floor == 7
+    assert job.refused == 1
+    assert job.acks() == []
+
+
+def options(**fields: Any) -> argparse.Namespace:
+    """A command line."""
+    given = {"orders": 300, "microbatch_orders": 0, "batch_orders": 0, "max_seconds": 0.0, "seed": 1, "chunk": 5}
+    return argparse.Namespace(**{**given, "budget_mib": 320, **fields})
+
+
+def test_the_slow_methods_may_have_fewer_orders() -> None:
+    assert set(handover_bench.wanted(options()).values()) == {300}
+    want = handover_bench.wanted(options(microbatch_orders=60, batch_orders=20))
+    assert want == {"slots": 300, "next-saved": 300, "microbatch": 60, "batch": 20}
+
+
+def test_the_run_ends_when_its_time_is_over_and_when_all_is_measured() -> None:
+    job = cast("handover_link.Job", None)  # neither run orders anything
+    empty = {("slots", 16): handover_bench.Cell()}
+    assert not handover_bench.run_all(job, empty, options(max_seconds=5), time.time() - 6)
+    full = handover_bench.Cell()
+    full.ms, full.orders = [1.0] * 300, 300
+    assert handover_bench.run_all(job, {("slots", 16): full}, options(), time.time())
