@@ -37,7 +37,7 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"unknown device key":  {"devices: [{idd: a}]", "devices[0].idd: no such key; see `lull config --print-default`"},
 		"duration no unit":    {minimal + "slo: {ttft: 5}", "slo.ttft: got 5, want a duration such as 12ms or 10s"},
 		"negative duration":   {minimal + "slo: {ttft: -5s}", `slo.ttft: got "-5s", want a duration such as 12ms or 10s`},
-		"decimal unit":        {minimal + "policy: {quantum: 5MB}", `policy.quantum: got "5MB", want a size such as 640MiB`},
+		"decimal unit":        {minimal + "policy: {quantum: 5MB}", `policy.quantum: got "5MB", want a number with B, KiB, MiB or GiB, such as 640MiB`},
 		"text for a number":   {minimal + "policy: {quantile: high}", `policy.quantile: got "high", want a number`},
 		"number for a text":   {minimal + "listen: 8080", `listen: got 8080, want text (put it in quotes)`},
 		"no port":             {minimal + "listen: localhost", `listen: got "localhost", want host:port`},

@@ -73,7 +73,7 @@ func decode(from, to reflect.Type, v any) (any, error) {
 		}
 		b, err := size.Parse(fmt.Sprint(v))
 		if err != nil {
-			return nil, &valueError{show(v), "a size such as 640MiB"}
+			return nil, &valueError{show(v), "a number with B, KiB, MiB or GiB, such as 640MiB"}
 		}
 		return b, nil
 	}

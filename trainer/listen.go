@@ -58,6 +58,9 @@ func (s *Server) open() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fail(err)
 	}
+	if err := s.openFolder(filepath.Dir(path)); err != nil {
+		return fail(err)
+	}
 	if err := removeStale(path); err != nil {
 		return fail(err)
 	}
@@ -82,6 +85,23 @@ func (s *Server) open() error {
 		return &Error{Op: "listen " + s.cfg.TCPAddr, Err: err}
 	}
 	s.listeners = append(s.listeners, t)
+	return nil
+}
+
+// openFolder lets other users pass through the socket's folder where the socket
+// is for them as well; they can still not list it.
+func (s *Server) openFolder(dir string) error {
+	const pass = 0o011
+	if s.cfg.Mode.Perm()&0o006 == 0 {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if perm := info.Mode().Perm(); perm&pass != pass {
+		return os.Chmod(dir, info.Mode()&^fs.ModePerm&^fs.ModeType|perm|pass)
+	}
 	return nil
 }
 
