@@ -20,7 +20,7 @@ type reportView struct {
 	Titles  map[string]string
 	Sizing  Sizing
 	Seconds float64
-	WarmUp  time.Duration
+	WarmUp  float64 // seconds
 	Made    string
 	Floor   size.Bytes
 	Device  size.Bytes
@@ -82,7 +82,7 @@ func renderReport(w io.Writer, view reportView) error {
 func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (reportView, error) {
 	v := reportView{
 		Summary: s, Titles: map[string]string{}, Sizing: r.sizing, Seconds: r.opts.Window.Seconds(),
-		Made: r.epoch.UTC().Format(time.DateOnly), Floor: r.floor, Device: r.capacity, CurveRange: curveRange(r.curve), Objective: slo, WarmUp: warmUp,
+		Made: r.epoch.UTC().Format(time.DateOnly), Floor: r.floor, Device: r.capacity, CurveRange: curveRange(r.curve), Objective: slo, WarmUp: warmUp.Seconds(),
 	}
 	for _, b := range s.Bars {
 		if b.Skipped == "" && !b.Met {

@@ -59,7 +59,7 @@ func TestReportIsOnePageWithEveryPlotAndNoLinkOutside(t *testing.T) {
 	}
 	for _, want := range []string{
 		"competition for compute between inference and training is <b>not</b> in these figures", "CC-BY 4.0",
-		"a machine", "<code>lull demo</code>", "after a warm-up of 3s", "runs the server with a static pool",
+		"a machine", "<code>lull demo</code>", "after a warm-up of 3 s", "Since the start of the job, warm-up included: recomputed segments 12", "runs the server with a static pool",
 		"A stock server: its whole pool", "64 KiB of KV", "21 samples/s with 40 MiB at the slowest, 28 with 320 MiB at the fastest", "order to shrink", "missed by", "trainer on core 1 at nice 10",
 	} {
 		if !strings.Contains(page, want) {
