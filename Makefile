@@ -3,10 +3,8 @@
 .PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-proxy bench-core sysdeps clean
 
 LULL := bin/lull
-# The LLM server of `make demo`: emulator, or vllm (real, on the CPU).
+# The LLM server of `make demo`.
 ENGINE ?= emulator
-# emulator needs the base environment only; anything else needs the one with real servers.
-DEMO_ENVIRONMENT = $(if $(filter emulator,$(ENGINE)),base,full)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -14,9 +12,9 @@ help: ## this list
 build: ## bin/lull, the one binary
 	CGO_ENABLED=0 go build -o $(LULL) .
 
-demo: build ## the main job on this machine in 4 minutes: LLM server, sidecar and a real training job (ENGINE=emulator|vllm)
+demo: build ## the main job on this machine in 4 minutes: LLM server, sidecar and a real training job
 	@scripts/sysdeps gcc libc6-dev || echo "demo: without a C compiler the trainer's memory goes back more slowly" >&2
-	py=$$(scripts/pyenv $(DEMO_ENVIRONMENT)) && $(LULL) demo --engine $(ENGINE) --python "$$py"
+	py=$$(scripts/pyenv base) && $(LULL) demo --engine $(ENGINE) --python "$$py"
 
 test: ## every test: Go with -race, Python, real servers end to end; installs what they need
 	@scripts/sysdeps python3-venv gcc libc6-dev || [ "$(CI)" != true ]

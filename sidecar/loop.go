@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,10 @@ type input struct {
 // inputQueue holds bursts: a few hundred requests that arrive at once, each with
 // an arrival and an end.
 const inputQueue = 4096
+
+// progressBatch bounds the counts of one event, so that no step takes longer than
+// another may wait.
+const progressBatch = 128
 
 // loop owns the core. Its fields are touched by its goroutine only, but for
 // inputs and those of shared.
@@ -155,8 +160,8 @@ func (l *loop) fail() {
 func (l *loop) tick() {
 	at := l.now()
 	if l.pace.progressDue(at, l.requests.live()) {
-		if counts := l.requests.progress(); len(counts) > 0 {
-			l.step(handover.Progressed{At: l.now(), Counts: counts})
+		for part := range slices.Chunk(l.requests.progress(), progressBatch) {
+			l.step(handover.Progressed{At: l.now(), Counts: part})
 		}
 	}
 	if l.pace.trainersDue(at, l.busy()) {

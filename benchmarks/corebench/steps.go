@@ -3,6 +3,7 @@ package corebench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lull-project/lull/handover"
@@ -14,7 +15,7 @@ const (
 	kindArrived  = "arrived"
 	kindFinished = "finished"
 	kindOne      = "progressed, one request"
-	kindAll      = "progressed, all requests"
+	kindAll      = "progressed, 128 requests"
 	kindSeen     = "engine seen"
 )
 
@@ -36,6 +37,9 @@ type core struct {
 	at   time.Duration
 	took map[string][]time.Duration
 }
+
+// progressBatch is how many counts one event carries, as the sidecar sends them.
+const progressBatch = 128
 
 // newCore is a core with one engine, one trainer and the requests live.
 func newCore(requests int) (*core, error) {
@@ -116,7 +120,9 @@ func timeSteps(ctx context.Context, requests, rounds int) (map[string][]time.Dur
 		for i := range counts {
 			counts[i].OutputTokens = round / 50 // one token in 50 ms
 		}
-		c.step(kindAll, handover.Progressed{At: c.at, Counts: counts})
+		for part := range slices.Chunk(counts, progressBatch) {
+			c.step(kindAll, handover.Progressed{At: c.at, Counts: part})
+		}
 		c.step(kindSeen, handover.EngineSeen{At: c.at, Engine: engineID, Held: held, Needed: held, Bound: pool, Running: requests})
 	}
 	return c.took, nil
