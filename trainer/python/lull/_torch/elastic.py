@@ -22,7 +22,7 @@ from lull._torch.inputs import storage_key
 from lull._torch.model import Model
 from lull._torch.orders import Discard, Orders, prefer_this_thread
 from lull._torch.pace import Pacer
-from lull._torch.replay import moving_buffers
+from lull._torch.replay import Movers
 from lull._torch.rise import FloorWatch
 from lull._torch.segments import Segment
 from lull._torch.slots import Table
@@ -36,6 +36,10 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
 
 _TRIES = 16
 """How often a single sample that should fit is tried, undone each time, before that is an error."""
+
+
+_LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""Never taken for what discarding a microbatch brings with it."""
 
 
 def _ran_out(error: BaseException) -> bool:
@@ -74,6 +78,8 @@ class Elastic:
         self.memory = Model()
         self.orders = Orders(device.pool, release, budget, clock)
         self.agent: Any = None
+        self.on_close: Callable[[], None] = lambda: None
+        """What attach undoes when this job detaches."""
         self._on_measured: Callable[[], None] = lambda: None
         self._on_drain = on_drain
         self._watch = FloorWatch(self._outside, self._ask_floor)
@@ -84,7 +90,7 @@ class Elastic:
         self._gradients = Gradients(self._params)
         self._hooks = SegmentHooks(segments, self._boundary)
         self._stuck: dict[str, str] = {}
-        self._movers: set[int] = set()
+        self._movers: Movers = set()
         self._table: Table | None = None
         self._closed = False
         self._preferred = False
@@ -158,6 +164,7 @@ class Elastic:
         self._pacer.close()
         self.orders.close()
         self._gradients.close()
+        self.on_close()
         self._step_handle.remove()
         self.device.pool.set_cap(1 << 62)
         self.device.pool.trim(0)
@@ -169,8 +176,17 @@ class Elastic:
         def start() -> None:
             agent.start()
             wait(agent)
+            self._hold_until_granted()
 
         self._on_measured = start
+
+    def _hold_until_granted(self) -> None:
+        """A sidecar that said welcome decides what this job may have: until its first budget, the min budget.
+
+        The agent asks for a report as soon as it is welcomed, so this is looked at once more there.
+        """
+        if self.agent is not None and self.agent.connected and self.orders.epoch == 0:
+            self.orders.lower_to(self.min_budget)
 
     # ---- one microbatch ----
 
@@ -180,7 +196,7 @@ class Elastic:
 
     def _attempt(self, micro: Any, loss_fn: LossFn, share: float, samples: int, scaler: Any) -> torch.Tensor | None:
         """One microbatch: commits and returns its loss, or leaves no trace and returns None."""
-        snapshot = Snapshot(self.device, moving_buffers(self.model, self._movers))
+        snapshot = Snapshot(self.device, self.model, self._movers)
         table = self._new_table()
         pool = self.device.pool
         pool.reset_peak()
@@ -194,9 +210,13 @@ class Elastic:
         except Discard:
             failed = True
         except BaseException as error:
-            if not self.orders.discarding and not _ran_out(error):
+            discarding = self.orders.discarding
+            if isinstance(error, _LEAVING) or not (discarding or _ran_out(error)):
                 self._undo(table, snapshot)
-                self.orders.end()
+                if discarding:
+                    self.orders.discarded(samples)
+                else:
+                    self.orders.end()
                 raise
             failed = True
         took = self._clock() - started
@@ -239,10 +259,10 @@ class Elastic:
         self._table = Table(self.device, fixed, lambda: None, self._stuck, self._movers)
         return self._table
 
-    def _undo(self, table: Table, snapshot: Snapshot) -> None:
+    def _undo(self, table: Table, snapshot: Snapshot, *, keep_made: bool = False) -> None:
         self._finish(table)
         self._gradients.undo()
-        snapshot.restore()
+        self._movers |= snapshot.restore(keep_made=keep_made)
 
     def _finish(self, table: Table) -> None:
         self.stats.recomputed += table.recomputed
@@ -297,11 +317,13 @@ class Elastic:
         was = self.orders.ceiling
         counted, self.stats = self.stats, Stats()
         state = self.optimizer
-        first = True
+        taken: list[Snapshot] = []
 
         def one_pass() -> None:
-            nonlocal first
-            snapshot = Snapshot(self.device, [(m, n) for m in self.model.modules() for n in m._buffers])
+            first = not taken
+            snapshot = Snapshot(self.device, self.model, None)
+            taken.append(snapshot)
+            whole = False
             table = self._new_table()
             pool = self.device.pool
             pool.reset_peak()
@@ -313,14 +335,16 @@ class Elastic:
                     else:
                         self._pass(table, one, loss_fn, 1.0, None)
                         self.memory.observe(1, pool.peak() - before)
-                first = False
+                self._movers |= snapshot.moved()
+                whole = True
             finally:
-                self._undo(table, snapshot)
+                self._undo(table, snapshot, keep_made=first and whole)
 
         grads = [p.grad for p in self._params]
         self._gradients.begin_batch()
         try:
             self.floor = measure_floor(self.device, self.baseline, state, one_pass)
+            taken[0].unmake(self._movers)
         finally:
             self._gradients.end_batch(False)
             for param, grad in zip(self._params, grads, strict=True):
@@ -394,6 +418,7 @@ class Elastic:
         self.orders.lower_to(min(self.orders.grant, self.min_budget))
 
     def report(self) -> Report:
+        self._hold_until_granted()
         stats, orders = self.stats, self.orders
         return Report(
             bytes=self.bytes_by_category(),

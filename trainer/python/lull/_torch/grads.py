@@ -90,10 +90,6 @@ class Gradients:
                 b.touched = False
             b.param.grad = b.scratch
 
-    def touched(self) -> bool:
-        """Whether this microbatch has added to any gradient yet."""
-        return any(b.touched for b in self._buffers)
-
     @torch.no_grad()
     def end_batch(self, whole: bool) -> None:
         """Gives the optimizer its gradients; those of a batch that failed are forgotten where they began empty."""

@@ -13,6 +13,8 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.hooks import RemovableHandle
 
+from lull._torch.inputs import storage_key
+from lull._torch.replay import hold, moving_buffers
 from lull._torch.segments import Segment
 from lull._torch.slots import Run, Table
 
@@ -82,6 +84,8 @@ class SegmentHooks:
         table = self.table
         assert table is not None
         run = Run(table, segment, args, kwargs)
+        run.moving = hold(moving_buffers(segment.module, table.movers))
+        run.keys.update(storage_key(held.tensor) for held in run.moving if held.tensor is not None)
         run.need = -table.device.pool.in_use()
         run.hooks = saved_tensors_hooks(run.pack, table.unpack)
         run.versions = _buffer_versions(segment.module)
@@ -111,18 +115,23 @@ class SegmentHooks:
             run.stuck = "it edits its own input"
         if run.stuck:
             table.stuck[run.name] = run.stuck
-        for owner, name, version in run.versions:
-            buffer = owner._buffers[name]
-            if buffer is not None and buffer._version != version:
-                table.movers.add(id(owner))
+        known = {(id(held.owner), held.name) for held in run.moving}
+        for owner, name, before, version in run.versions:
+            buffer = owner._buffers.get(name)
+            if before is None or (buffer is before and before._version == version):
+                continue
+            table.movers.add((id(owner), name))
+            if (id(owner), name) not in known:
+                run.moved = name
+                run.stuck = run.stuck or "it changed a buffer for the first time"
+        run.versions = []
         if run.left == 0:
             run.let_go()
 
 
-def _buffer_versions(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str, int]]:
+def _buffer_versions(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str, torch.Tensor | None, int]]:
     return [
-        (owner, name, buffer._version)
+        (owner, name, buffer, 0 if buffer is None else buffer._version)
         for owner in module.modules()
         for name, buffer in owner._buffers.items()
-        if buffer is not None
     ]

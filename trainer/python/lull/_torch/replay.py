@@ -9,6 +9,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from lull._errors import RuntimeRefusal
+from lull._torch.dice import Dice
 from lull._torch.inputs import Inputs, storage_key
 
 if TYPE_CHECKING:
@@ -18,12 +19,31 @@ if TYPE_CHECKING:
 Moving = list[tuple[torch.nn.Module, str]]
 """Buffers that a forward pass changes, such as BatchNorm's running statistics."""
 
+Movers = set[tuple[int, str]]
+"""The buffers that were seen to change: the module's id and the buffer's name."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A moving buffer at one moment: which tensor it was, and a copy of its value; or that it was None."""
+
+    owner: torch.nn.Module
+    name: str
+    tensor: torch.Tensor | None
+    value: torch.Tensor | None
+
+
+def hold(buffers: Moving) -> list[Held]:
+    """Copies what the buffers hold now."""
+    now = [(owner, name, owner._buffers[name]) for owner, name in buffers]
+    return [Held(owner, name, b, None if b is None else b.detach().clone()) for owner, name, b in now]
+
 
 @dataclass(frozen=True)
 class Ambient:
     """What a forward pass depends on besides its arguments: random state and autocast."""
 
-    rng: tuple[torch.Tensor, ...]
+    dice: Dice
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
     cache: bool
 
@@ -31,7 +51,7 @@ class Ambient:
     def now(cls, device: Device) -> Ambient:
         kinds = ("cpu",) if device.kind == "cpu" else ("cpu", device.kind)
         casts = tuple((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds)
-        return cls(device.rng(), casts, torch.is_autocast_cache_enabled())
+        return cls(Dice.now(device), casts, torch.is_autocast_cache_enabled())
 
 
 class _Casts:
@@ -52,44 +72,44 @@ class _Casts:
             context.__exit__(*exc)
 
 
-def moving_buffers(module: torch.nn.Module, seen: set[int]) -> Moving:
+def moving_buffers(module: torch.nn.Module, seen: Movers) -> Moving:
     """Buffers below module that its forward pass changes.
 
-    Running statistics are written without raising a version, so they go by their name; `seen` holds the
-    ids of modules one of whose buffers was seen to change.
+    Running statistics are written without raising a version, so a module that has them goes by their name.
     """
     return [
         (owner, name)
         for owner in module.modules()
-        if id(owner) in seen or any(name.startswith("running_") for name in owner._buffers)
+        if owner._buffers
+        for running in [any(name.startswith("running_") for name in owner._buffers)]
         for name, buffer in owner._buffers.items()
-        if buffer is not None
+        if (running and buffer is not None) or (id(owner), name) in seen
     ]
 
 
 class _Swapped:
-    """Puts copies in the place of buffers, so that a second run changes the copies only.
+    """Puts copies of what buffers held at the first run in their place, so that a second run starts as the
+    first did and changes the copies only.
 
     Writing the old values back instead would raise the buffers' versions, which autograd's own saved
     references to them are checked against.
     """
 
-    def __init__(self, buffers: Moving) -> None:
-        self._buffers = buffers
-        self._originals = [owner._buffers[name] for owner, name in buffers]
-        self.keys: set[int] = set()
+    def __init__(self, held: list[Held]) -> None:
+        self._held = held
+        self._originals = [h.owner._buffers.get(h.name) for h in held]
+        # Kept to the end: a storage that the run lets go of would lend its key to another tensor.
+        self._copies = [None if h.value is None else h.value.clone() for h in held]
+        self.keys = {storage_key(copy) for copy in self._copies if copy is not None}
 
     def __enter__(self) -> _Swapped:
-        for (owner, name), original in zip(self._buffers, self._originals, strict=True):
-            if original is not None:
-                copy = original.detach().clone()
-                owner._buffers[name] = copy
-                self.keys.add(storage_key(copy))
+        for held, copy in zip(self._held, self._copies, strict=True):
+            held.owner._buffers[held.name] = copy
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for (owner, name), original in zip(self._buffers, self._originals, strict=True):
-            owner._buffers[name] = original
+        for held, original in zip(self._held, self._originals, strict=True):
+            held.owner._buffers[held.name] = original
 
 
 class _Collector:
@@ -138,16 +158,15 @@ def run_again(run: Run, inputs: Inputs, ambient: Ambient) -> Saved:
     Called from inside an unpack hook: an error is raised through, no hook scope of the caller is left.
     """
     device, module = run.table.device, run.segment.module
-    now = device.rng()
-    moving = moving_buffers(module, run.table.movers)
+    now = Dice.now(device)
     try:
-        device.set_rng(ambient.rng)
-        with _Swapped(moving) as swapped, torch.enable_grad(), _Casts(ambient):
+        ambient.dice.restore(device)
+        with _Swapped(run.moving) as swapped, torch.enable_grad(), _Casts(ambient):
             collector = _Collector(run, inputs.keys | swapped.keys)
             with saved_tensors_hooks(collector.pack, _never):
                 inputs.call(module.forward)
     finally:
-        device.set_rng(now)
+        now.restore(device)
     if len(collector.tensors) != len(run.metas):
         raise _differs(run, f"{len(collector.tensors)} tensors where its first run saved {len(run.metas)}")
     return collector.tensors

@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from lull._errors import RuntimeRefusal
 from lull._torch.inputs import Inputs, storage_key
-from lull._torch.replay import Ambient, run_again
+from lull._torch.replay import Ambient, Held, Movers, run_again
 from lull._torch.segments import Segment
 
 if TYPE_CHECKING:
@@ -91,8 +91,12 @@ class Run:
         self.saved = 0
         """Bytes packed into slots, views counted as often as they were packed."""
         self.hooks: saved_tensors_hooks | None = None
-        self.versions: list[tuple[torch.nn.Module, str, int]] = []
+        self.versions: list[tuple[torch.nn.Module, str, torch.Tensor | None, int]] = []
         """The segment's buffers when the call began, to see which it changes."""
+        self.moving: list[Held] = []
+        """Those that are known to change, with the values from which a second run starts."""
+        self.moved = ""
+        """A buffer that changed for the first time in this call: its old value is not known."""
 
     def pack(self, tensor: torch.Tensor) -> Kept | Ref:
         table = self.table
@@ -125,6 +129,11 @@ class Run:
                 f"elastic.backward {self.name}: saved tensor {index} is wanted after its block was let go; "
                 "the microbatch is undone"
             )
+        if self.moved:
+            raise RuntimeRefusal(
+                f"elastic.backward {self.name}: its buffer {self.moved} changed for the first time, and its old value, "
+                "which running the block again needs, was not kept; want the same call again; the microbatch is undone"
+            )
         if inputs.changed():
             raise _edited(f"{self.name} (input of the block)", 1, 0)
         self.table.await_room(self)
@@ -153,6 +162,7 @@ class Run:
     def let_go(self) -> None:
         self.inputs = None
         self.ambient = None
+        self.moving = []
 
     def empty(self) -> bool:
         """Empties every slot; False when there was nothing to empty or it may not be."""
@@ -180,7 +190,7 @@ class Table:
         fixed: set[int],
         safe_point: Callable[[], None],
         stuck: dict[str, str],
-        movers: set[int],
+        movers: Movers,
     ) -> None:
         self.device = device
         self.fixed = fixed
@@ -198,7 +208,7 @@ class Table:
         self.stuck = stuck
         """Segments that must not be emptied, and why."""
         self.movers = movers
-        """Ids of modules whose buffers a forward pass was seen to change."""
+        """Buffers that a forward pass was seen to change."""
 
     def pack_outside(self, tensor: torch.Tensor) -> Kept:
         self.safe_point()
