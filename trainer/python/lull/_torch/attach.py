@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 import warnings
@@ -20,6 +21,7 @@ from lull._torch.device import Device
 from lull._torch.dry import state_tensors
 from lull._torch.elastic import Elastic
 from lull._torch.segments import find_segments
+from lull._torch.single import refuse_several
 
 _SWITCH_S = 2e-4
 """The interpreter lock changes hands within this: an order's thread gets it while operators run."""
@@ -49,13 +51,18 @@ def attach(
     when the sidecar is gone, `socket` the sidecar's address ("" for none), `release` how orders are met.
     Everything not given comes from the environment (LULL_SOCKET and so on), then from defaults.
     `on_drain` is called on the agent's thread when the sidecar asks for a checkpoint.
+
+    Random numbers in the model come out as without Lull if they are drawn from the default generators of
+    torch, random or numpy.random. A torch.Generator, random.Random or numpy Generator object that the model
+    holds itself is not replayed: use none of them in the blocks. One process trains one model here;
+    DistributedDataParallel, FullyShardedDataParallel and several ranks are refused.
     """
     config = Config.from_env(
         socket=socket, job=job, rank=rank, world=world, budget=budget, min_budget=min_budget, release=release
     )
+    refuse_several(model, config.world)
     device = _device_of(model)
     _warm(device)
-    sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
     own = [*model.parameters(), *model.buffers(), *state_tensors(optimizer)]
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     baseline = max(0, device.bytes() - device.own_bytes([*own, *grads]))
@@ -72,9 +79,24 @@ def attach(
         baseline=baseline,
         on_drain=on_drain,
     )
+    elastic.on_close = _switch_fast()
     if config.socket:
-        elastic.use_agent(Agent(config, elastic), _wait_for(config))
+        own_dice = random.Random()  # the agent's pauses draw nothing from what the model draws from
+        elastic.use_agent(Agent(config, elastic, rng=own_dice.random), _wait_for(config))
     return elastic
+
+
+def _switch_fast() -> Callable[[], None]:
+    """Shortens the interpreter's switch interval; what it returns puts the old one back if nobody else has."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _SWITCH_S))
+    ours = sys.getswitchinterval()
+
+    def restore() -> None:
+        if sys.getswitchinterval() == ours:
+            sys.setswitchinterval(before)
+
+    return restore
 
 
 def _wait_for(config: Config) -> Callable[[Agent], None]:
