@@ -42,6 +42,7 @@ def attach(
     rank: int | None = None,
     world: int | None = None,
     release: str | None = None,
+    partition: str = "checked",
     on_drain: Callable[[], None] | None = None,
 ) -> Elastic:
     """Makes training elastic: returns the handle whose backward() replaces loss.backward().
@@ -50,6 +51,8 @@ def attach(
     `budget` is the bytes of activation memory while no sidecar has been seen, `min_budget` what to go to
     when the sidecar is gone, `socket` the sidecar's address ("" for none), `release` how orders are met.
     Everything not given comes from the environment (LULL_SOCKET and so on), then from defaults.
+    `partition` is "checked": the first batch's loss is compared with its samples' losses, and refused if
+    microbatches would change the gradient; or "trusted", to accept that.
     `on_drain` is called on the agent's thread when the sidecar asks for a checkpoint.
 
     Random numbers in the model come out as without Lull if they are drawn from the default generators of
@@ -57,6 +60,8 @@ def attach(
     holds itself is not replayed: use none of them in the blocks. One process trains one model here;
     DistributedDataParallel, FullyShardedDataParallel and several ranks are refused.
     """
+    if partition not in ("checked", "trusted"):
+        raise RuntimeRefusal(f"attach partition: got {partition!r}, want checked or trusted; nothing is attached")
     config = Config.from_env(
         socket=socket, job=job, rank=rank, world=world, budget=budget, min_budget=min_budget, release=release
     )
@@ -77,6 +82,7 @@ def attach(
         budget=config.budget if config.budget is not None else _own_budget(),
         min_budget=config.min_budget,
         baseline=baseline,
+        trusted=partition == "trusted",
         on_drain=on_drain,
     )
     elastic.on_close = _switch_fast()

@@ -31,3 +31,21 @@ def part(batch: Any, start: int, stop: int, size: int) -> Any:
         return leaf
 
     return pytree.tree_map(cut, batch)
+
+
+def sample_copy(batch: Any, stop: int, size: int) -> Any:
+    """Copies of the first samples, to try loss_fn on: what it does to them does not reach the user's batch."""
+
+    def copied(leaf: Any) -> Any:
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
+
+    return pytree.tree_map(copied, part(batch, 0, stop, size))
+
+
+def refuse_edits(copy: Any) -> None:
+    """Raises RuntimeRefusal when a sample_copy was edited: a microbatch that is undone would be edited twice."""
+    if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in pytree.tree_leaves(copy)):
+        raise RuntimeRefusal(
+            "elastic.backward loss_fn: it edits its batch in place, which a microbatch that is undone would see "
+            "twice; want a copy edited instead (x = x * 2); nothing was trained"
+        )

@@ -13,7 +13,8 @@ import torch
 from lull._agent import HelloState
 from lull._errors import RuntimeRefusal
 from lull._protocol import Ack, Budget, Pace, Progress, Report
-from lull._torch.batch import batch_size, part
+from lull._torch.account import by_category
+from lull._torch.batch import batch_size, part, refuse_edits, sample_copy
 from lull._torch.device import Device
 from lull._torch.dry import Floor, measure_floor, state_tensors
 from lull._torch.grads import Gradients
@@ -25,8 +26,11 @@ from lull._torch.pace import Pacer
 from lull._torch.replay import Movers
 from lull._torch.rise import FloorWatch
 from lull._torch.segments import Segment
+from lull._torch.separable import check_separable
+from lull._torch.shares import shares
 from lull._torch.slots import Table
 from lull._torch.stats import Stats, cost_rows
+from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
 
 LossFn = Callable[[Any], torch.Tensor]
@@ -63,6 +67,7 @@ class Elastic:
         budget: int,
         min_budget: int,
         baseline: int,
+        trusted: bool = True,
         on_drain: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -82,11 +87,13 @@ class Elastic:
         """What attach undoes when this job detaches."""
         self._on_measured: Callable[[], None] = lambda: None
         self._on_drain = on_drain
+        self._trusted = trusted
+        self._turn = threading.Lock()
         self._watch = FloorWatch(self._outside, self._ask_floor)
         self._min_budget = min_budget
         self._clock = clock
         self._pacer = Pacer(clock)
-        self._params = [p for p in model.parameters() if p.requires_grad]
+        self._params = trained(model, optimizer)
         self._gradients = Gradients(self._params)
         self._hooks = SegmentHooks(segments, self._boundary)
         self._stuck: dict[str, str] = {}
@@ -123,10 +130,39 @@ class Elastic:
             raise RuntimeRefusal(
                 f"elastic.backward reduction: got {reduction!r}, want mean or sum; nothing was trained"
             )
-        size = batch_size(batch)
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeRefusal(
+                "elastic.backward: called while it runs in another thread, want one at a time; nothing was trained"
+            )
+        try:
+            size = batch_size(batch)
+            share = shares(size, reduction, weights)
+            self._prepare(batch, size, loss_fn, reduction, weights)
+            return self._train(batch, size, loss_fn, share, scaler)
+        finally:
+            self._turn.release()
+
+    def _prepare(self, batch: Any, size: int, loss_fn: LossFn, reduction: str, weights: torch.Tensor | None) -> None:
+        """Before the first batch: does the loss separate, what is the floor. Before each: what is trained."""
+        now = trained(self.model, self.optimizer)
+        if [*map(id, now)] != [*map(id, self._params)]:  # frozen, unfrozen or swapped since
+            self._gradients.close()
+            self._params, self._gradients = now, Gradients(now)
+        if not self._trusted and size > 1:
+            self._trusted = True
+            before = Snapshot(self.device, self.model, None)
+            with self._caches_off():
+                check_separable(self.model, loss_fn, batch, size, reduction, weights)
+            before.restore()
         if self.floor is None:
-            self._measure(part(batch, 0, 1, size), loss_fn)
-        share = _shares(size, reduction, weights)
+            one = sample_copy(batch, 1, size)
+            self._measure(one, loss_fn)
+            refuse_edits(one)
+
+    def _train(
+        self, batch: Any, size: int, loss_fn: LossFn, share: Callable[[int, int], float], scaler: Any
+    ) -> torch.Tensor:
+        """One batch, in microbatches that fit."""
         started = self._clock()
         self.orders.begin_batch()
         self._gradients.begin_batch()
@@ -255,7 +291,7 @@ class Elastic:
             self.device.pool.enable(before)
 
     def _new_table(self) -> Table:
-        fixed = {storage_key(t) for t in (*self.model.parameters(), *self.model.buffers())}
+        fixed = {storage_key(t) for t in (*self.model.parameters(), *self._params, *self.model.buffers())}
         self._table = Table(self.device, fixed, lambda: None, self._stuck, self._movers)
         return self._table
 
@@ -438,23 +474,8 @@ class Elastic:
 
     def bytes_by_category(self) -> dict[str, int]:
         """Where the device's bytes are. Slots and inputs are those of the running microbatch."""
-        device, table = self.device, self._table
-        resident, in_use = device.pool.resident(), device.pool.in_use()
-        slots = table.slot_bytes() if table is not None else 0
-        inputs = table.input_bytes() if table is not None else 0
-        outside = table.outside if table is not None else 0
-        floor = self.floor.bytes if self.floor else 0
-        return {
-            **self._floor_bytes(),
-            "slots": slots,
-            "inputs": inputs,
-            "outside": outside,
-            "invisible": max(0, in_use - slots - inputs - outside),
-            "cached": max(0, resident - in_use),
-            "resident": resident,
-            "floor": floor,
-            "residual": max(0, device.bytes() - self.baseline - floor - resident),
-        }
+        outside_floor = by_category(self.device, self._table, self.baseline, self.floor.bytes if self.floor else 0)
+        return {**self._floor_bytes(), **outside_floor}
 
     def _floor_bytes(self) -> dict[str, int]:
         """Counted again only when optimizer state may have appeared: orders wait while a report is made."""
@@ -475,20 +496,3 @@ def _check_loss(loss: object) -> None:
         raise RuntimeRefusal(
             "elastic.backward loss_fn: want one number that depends on the model; the microbatch is undone"
         )
-
-
-def _shares(size: int, reduction: str, weights: torch.Tensor | None) -> Callable[[int, int], float]:
-    """The factor of a microbatch's loss within the batch's."""
-    if weights is not None:
-        if weights.dim() != 1 or weights.shape[0] != size:
-            raise RuntimeRefusal(
-                f"elastic.backward weights: got shape {tuple(weights.shape)}, want ({size},); nothing was trained"
-            )
-        exact = weights.detach().to("cpu", torch.float64)
-        whole = float(exact.sum())
-        if not whole > 0:
-            raise RuntimeRefusal(f"elastic.backward weights: sum is {whole}, want above 0; nothing was trained")
-        return lambda start, stop: float(exact[start:stop].sum()) / whole
-    if reduction == "sum":
-        return lambda start, stop: 1.0
-    return lambda start, stop: (stop - start) / size

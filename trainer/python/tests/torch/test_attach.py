@@ -110,7 +110,7 @@ def trained(sidecar: Sidecar, **options: Any) -> lull.Elastic:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 1))
     elastic = attach(model, budget=512 * MIB, **options)
     elastic.use_agent(sidecar, lambda agent: None)
-    elastic.backward(torch.randn(4, 64), lambda x: model(x).sum())
+    elastic.backward(torch.randn(4, 64), lambda x: model(x).mean())
     assert sidecar.started.is_set()
     return elastic
 
@@ -155,7 +155,7 @@ def test_agent_keeps_to_the_min_budget_from_the_welcome_to_the_first_order() -> 
     hand = handmade.Sidecar()
     agent = Agent(Config(socket="by hand"), elastic, open_transport=hand.open)
     elastic.use_agent(agent, lambda agent: None)
-    elastic.backward(torch.randn(4, 64), lambda x: model(x).sum())
+    elastic.backward(torch.randn(4, 64), lambda x: model(x).mean())
     assert elastic.orders.ceiling == 512 * MIB
     line, hello = hand.welcome()
     assert hello.ceiling == 512 * MIB

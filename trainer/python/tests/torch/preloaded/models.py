@@ -143,7 +143,8 @@ class Recorder:
     """An Elastic with the partition that it really used, and orders from another thread."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> None:
-        self.elastic = attach(model, optimizer, **options)
+        # Sums and other losses are used here on purpose, each with its own reference.
+        self.elastic = attach(model, optimizer, **{"partition": "trusted", **options})
         self.parts: list[int] = []
         self.acks: list[tuple[Budget, Ack]] = []
         ran = self.elastic.stats.ran

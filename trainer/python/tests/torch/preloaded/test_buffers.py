@@ -175,7 +175,7 @@ def test_dry_step_finds_what_moves_and_leaves_it_as_it_was() -> None:
     model = Root(Counting, depth=2)
     before = dict(model.named_buffers())
     values = {name: b.clone() for name, b in before.items()}
-    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
     elastic._measure((torch.randn(1, 256), torch.zeros(1, dtype=torch.long)), pair_loss(model))
     assert {name: id(b) for name, b in model.named_buffers()} == {name: id(b) for name, b in before.items()}
     assert all(torch.equal(b, values[name]) for name, b in model.named_buffers())
@@ -198,7 +198,7 @@ class Caching(nn.Module):
 
 def test_what_a_model_makes_once_is_made_in_the_dry_step() -> None:
     model = nn.Sequential(Caching(), Caching())
-    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
     elastic._measure(torch.randn(1, 64), lambda x: model(x).sum())
     masks = [block.mask for block in model]
     assert all(mask is not None for mask in masks)
@@ -225,7 +225,7 @@ class Late(nn.Module):
 
 def test_buffer_that_moves_late_is_logged_then_put_back(caplog: pytest.LogCaptureFixture) -> None:
     model = nn.Sequential(Late(), Late())
-    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
     x = torch.randn(4, 64)
     elastic.backward(x, lambda x: model(x).sum())
     for block in model:
@@ -244,7 +244,7 @@ def test_buffer_that_moves_late_is_logged_then_put_back(caplog: pytest.LogCaptur
 
 def test_block_whose_old_buffer_is_unknown_is_not_run_again() -> None:
     model = nn.Sequential(Late(), Late())
-    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
     x = torch.randn(4, 64)
     elastic.backward(x, lambda x: model(x).sum())
     elastic.optimizer.zero_grad()
@@ -267,7 +267,7 @@ def test_block_whose_old_buffer_is_unknown_is_not_run_again() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_leaving_is_never_taken_for_a_discard(kind: type[BaseException], wanted: bool) -> None:
     model = Root(Counting, depth=2)
-    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
     batch = (torch.randn(8, 256), torch.zeros(8, dtype=torch.long))
     elastic.backward(batch, pair_loss(model))
     elastic.optimizer.zero_grad()

@@ -1,0 +1,103 @@
+"""Does loss_fn separate over samples as the caller says? Asked once, of a few samples of the first batch.
+
+Microbatches add up to the batch's gradient only if the batch's loss is the mean (or the sum, or the
+weighted mean) of its samples' losses. A loss that divides by tokens, a sum that is called a mean, and a
+loss that compares samples with one another would train on, with a wrong gradient and no error.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from lull._errors import RuntimeRefusal
+from lull._torch.batch import part, refuse_edits, sample_copy
+
+_log = logging.getLogger("lull")
+
+SAMPLES = 4
+"""How many samples are asked: enough that lengths differ, few enough to cost nothing."""
+
+_LOOSE, _TIGHT = 3e-2, 1e-3
+"""Relative difference allowed for rounding: with 16-bit parameters, and with wider ones."""
+
+_ADVICE = (
+    "pass weights= with one number a sample where the loss divides by their sum (tokens), reduction='sum' where it "
+    "adds them up, or attach(partition='trusted') to accept that microbatches change the gradient; nothing was trained"
+)
+
+
+def check_separable(
+    model: torch.nn.Module,
+    loss_fn: Callable[[Any], torch.Tensor],
+    batch: Any,
+    size: int,
+    reduction: str,
+    weights: torch.Tensor | None,
+) -> None:
+    """Raises RuntimeRefusal when the loss of a few samples is not what their single losses make of it.
+
+    The model runs in eval mode and without gradients: dropout and batch statistics differ between partitions
+    by nature, and say nothing about the loss.
+    """
+    n = min(size, SAMPLES)
+    if n < 2:
+        return
+    few = sample_copy(batch, n, size)
+    with _quiet(model):
+        losses = [loss_fn(part(few, i, i + 1, n)) for i in range(n)]
+        losses += [loss_fn(few), loss_fn(few)]
+    refuse_edits(few)
+    if any(not isinstance(loss, torch.Tensor) or loss.numel() != 1 for loss in losses):
+        return  # backward says what it wants
+    *singles, whole, again = map(float, losses)
+    if abs(whole - again) > _tolerance(model) * max(abs(whole), abs(again)):
+        _log.warning(
+            "loss_fn: the same %d samples have the loss %.6g and then %.6g in eval mode: not checked", n, whole, again
+        )
+        return
+    if not all(map(math.isfinite, singles)) and math.isfinite(whole):
+        raise RuntimeRefusal(
+            f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, yet one alone has none "
+            f"({singles}): it divides by something that a single sample may lack; {_ADVICE}"
+        )
+    made = _combine(singles, reduction, None if weights is None else weights[:n])
+    scale = max(abs(whole), abs(made), max(map(abs, singles)), 1e-12)
+    if not math.isfinite(whole) or abs(whole - made) <= _tolerance(model) * scale:
+        return
+    how = f"reduction={reduction!r}{'' if weights is None else ' with weights'}"
+    raise RuntimeRefusal(
+        f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, want {made:.6g}, "
+        f"what {how} makes of their single losses; {_ADVICE}"
+    )
+
+
+def _combine(singles: list[float], reduction: str, weights: torch.Tensor | None) -> float:
+    if weights is not None:
+        w = [float(x) for x in weights]
+        total = sum(w)
+        return sum(a * b for a, b in zip(singles, w, strict=True) if b) / total if total else 0.0
+    return sum(singles) if reduction == "sum" else sum(singles) / len(singles)
+
+
+def _tolerance(model: torch.nn.Module) -> float:
+    narrow = any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters())
+    return _LOOSE if narrow or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda") else _TIGHT
+
+
+@contextmanager
+def _quiet(model: torch.nn.Module) -> Iterator[None]:
+    """Eval mode without gradients; each module's own mode comes back."""
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,103 @@
+"""A loss that does not separate over samples is refused before anything is trained on it."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, mse_loss, normalize
+
+import lull
+from lull._errors import RuntimeRefusal
+from lull._torch.separable import check_separable
+
+pytestmark = pytest.mark.cpu
+
+
+def setting() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 5))
+    labels = torch.tensor([[1, 2, -100, -100], [3, -100, -100, -100], [0, 1, 2, 3], [4, 4, -100, -100]])
+    return model, torch.randn(4, 4, 6), labels
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_mean_and_sum_over_samples_pass_and_modes_come_back(reduction: str) -> None:
+    model, x, _ = setting()
+
+    def loss(b: torch.Tensor) -> torch.Tensor:
+        return mse_loss(model(b), b[..., :5], reduction=reduction)
+
+    check_separable(model, loss, x, 4, reduction, None)
+    assert all(module.training for module in model.modules())
+
+
+def test_sum_called_a_mean_is_refused_with_what_to_pass() -> None:
+    model, x, _ = setting()
+    with pytest.raises(RuntimeRefusal, match=r"4 samples have the loss .* want .* reduction='mean'.*pass weights="):
+        check_separable(model, lambda b: mse_loss(model(b), b[..., :5], reduction="sum"), x, 4, "mean", None)
+
+
+def token_mean(model: torch.nn.Module, b: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return cross_entropy(model(b[0]).flatten(0, 1), b[1].flatten(), ignore_index=-100)
+
+
+def test_mean_over_tokens_needs_weights() -> None:
+    model, x, labels = setting()
+    with pytest.raises(RuntimeRefusal, match="pass weights="):
+        check_separable(model, lambda b: token_mean(model, b), (x, labels), 4, "mean", None)
+    counts = (labels != -100).sum(1)
+    check_separable(model, lambda b: token_mean(model, b), (x, labels), 4, "mean", counts)
+
+
+def test_sample_that_has_no_loss_alone_is_refused_unless_its_weight_is_zero() -> None:
+    model, x, labels = setting()
+    labels[1] = -100
+    with pytest.raises(RuntimeRefusal, match="one alone has none"):
+        check_separable(model, lambda b: token_mean(model, b), (x, labels), 4, "mean", None)
+
+
+def test_loss_that_compares_samples_is_refused() -> None:
+    model, x, _ = setting()
+
+    def contrastive(b: torch.Tensor) -> torch.Tensor:
+        z = normalize(model(b).mean(1), dim=-1)
+        return cross_entropy(z @ z.T, torch.arange(len(b)))
+
+    with pytest.raises(RuntimeRefusal, match="nothing was trained"):
+        check_separable(model, contrastive, x, 4, "mean", None)
+
+
+def test_one_sample_says_nothing() -> None:
+    model, x, _ = setting()
+    check_separable(model, lambda b: mse_loss(model(b), b[..., :5], reduction="sum"), x[:1], 1, "mean", None)
+
+
+def test_attached_job_refuses_at_its_first_batch_and_leaves_no_trace() -> None:
+    model, x, _ = setting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = [p.detach().clone() for p in model.parameters()]
+    state = torch.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        elastic = lull.attach(model, optimizer, budget="64MiB", socket="")
+        trusted = lull.attach(model, optimizer, budget="64MiB", socket="", partition="trusted")
+    try:
+        with pytest.raises(RuntimeRefusal, match="pass weights="):
+            elastic.backward(x, lambda b: mse_loss(model(b), b[..., :5], reduction="sum"))
+        assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+        assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+        assert torch.equal(state, torch.get_rng_state())
+    finally:
+        elastic.close()
+    try:
+        trusted.backward(x, lambda b: mse_loss(model(b), b[..., :5], reduction="sum"))
+    finally:
+        trusted.close()
+
+
+def test_partition_is_one_of_two_words() -> None:
+    model, _, _ = setting()
+    with pytest.raises(RuntimeRefusal, match="attach partition: got 'maybe', want checked or trusted"):
+        lull.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="maybe")
