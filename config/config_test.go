@@ -58,6 +58,8 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"device kind":         {"devices: [{id: a, kind: tpu}]", `devices[0].kind: got "tpu", want host`},
 		"device id":           {"devices: [{kind: host}]", `devices[0].id: got "", want a name`},
 		"device twice":        {"devices: [{id: a, kind: host, capacity: 1GiB}, {id: a, kind: host, capacity: 1GiB}]", `devices[1].id: got "a" again, want each device once`},
+		"device path":         {"devices: [{id: ../evil, kind: host, capacity: 1GiB}]", `devices[0].id: got "../evil", want letters, digits, -, _ and . only: it names the lock file`},
+		"engine is us":        {"engines: [{name: a, kind: vllm, url: 'http://127.0.0.1:8080'}]", `engines[0].url: got "http://127.0.0.1:8080", want the LLM server's address: this is Lull's own (listen)`},
 		"no capacity":         {"devices: [{id: a, kind: host}]", "devices[0].capacity: got 0B, want more than 0"},
 		"headroom":            {"devices: [{id: a, kind: host, capacity: 1GiB, headroom: 1GiB}]", "devices[0].headroom: got 1.0GiB, want at least 0 and below the capacity 1.0GiB"},
 		"heartbeat":           {minimal + "trainers: {heartbeat: 0s}", "trainers.heartbeat: got 0s, want more than 0"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"path/filepath"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 )
 
 var (
+	plainName   = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 	engineKinds = []string{"auto", "emulator", "vllm", "lull-vllm", "llamacpp", "openai"}
 	logLevels   = []string{"debug", "info", "warn", "error"}
 )
@@ -66,6 +68,8 @@ func (f File) validateDevices() (map[string]bool, error) {
 		switch {
 		case d.ID == "":
 			return nil, fmt.Errorf("%s.id: got \"\", want a name", key)
+		case !plainName.MatchString(d.ID):
+			return nil, fmt.Errorf("%s.id: got %q, want letters, digits, -, _ and . only: it names the lock file", key, d.ID)
 		case ids[d.ID]:
 			return nil, fmt.Errorf("%s.id: got %q again, want each device once", key, d.ID)
 		case d.Kind != "host":
@@ -99,6 +103,9 @@ func (f File) validateEngines(devices map[string]bool) error {
 			return fmt.Errorf("%s.url: got %q, want http://host:port or https://host:port", key, e.URL)
 		case e.Page != "" && (!filepath.IsAbs(e.Page) || filepath.Ext(e.Page) != ".page"):
 			return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
+		}
+		if u.Host == f.Listen {
+			return fmt.Errorf("%s.url: got %q, want the LLM server's address: this is Lull's own (listen)", key, e.URL)
 		}
 		for _, id := range e.Devices {
 			if !devices[id] {

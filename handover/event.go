@@ -167,6 +167,9 @@ type FloorAsked struct {
 type TrainerGone struct {
 	At      At
 	Trainer TrainerID
+	// Left says that it said goodbye: it holds to no budget any more and is charged
+	// what the device shows. Otherwise it keeps its last grant, and is charged that.
+	Left bool
 }
 
 // TrainerSeen is the device's own word about a trainer: all its bytes on the

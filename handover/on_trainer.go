@@ -86,6 +86,10 @@ func (h *Handover) onTrainerGone(e TrainerGone) {
 		return
 	}
 	t.gone, t.asked, t.wanted = true, 0, false
+	if e.Left {
+		h.finish(t, "gone")
+		t.floorKnown, t.open, t.budget, t.mayHold = false, false, 0, 0
+	}
 	h.emit(ReadTrainer{Trainer: t.id})
 	t.readWait = firstRead
 	t.readAt = h.now + t.readWait

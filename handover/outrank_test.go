@@ -68,3 +68,21 @@ func TestSupersededAckPromisesNothing(t *testing.T) {
 		t.Error("an ack that says superseded was taken for a promise")
 	}
 }
+
+// A process that says goodbye and lives on holds what the device shows, and no
+// grant of ours.
+func TestTrainerThatLeavesIsChargedWhatTheDeviceShows(t *testing.T) {
+	for _, left := range []bool{true, false} {
+		h, now := grown(t)
+		granted := h.trainers[0].budget
+		h.Step(TrainerGone{At: now + 1, Trainer: "t0", Left: left})
+		h.Step(TrainerSeen{At: now + 2, Trainer: "t0", Bytes: demoFloor})
+		want := demoFloor
+		if !left {
+			want += granted // it keeps its last grant for the lease
+		}
+		if got := h.trainers[0].charge(); got != want {
+			t.Errorf("left %v: charged %v, want %v", left, got, want)
+		}
+	}
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/proxy"
+	"github.com/lull-project/lull/size"
 	"github.com/lull-project/lull/telemetry"
 	"github.com/lull-project/lull/trainer"
 )
@@ -164,17 +165,23 @@ func (s *Sidecar) openChannel() (*trainer.Server, error) {
 }
 
 func (s *Sidecar) sessions() *sessions {
-	devices := map[handover.DeviceID]bool{}
+	devices, capacity := map[handover.DeviceID]bool{}, map[handover.DeviceID]size.Bytes{}
 	for _, d := range s.file.Devices {
 		devices[handover.DeviceID(d.ID)] = true
+		capacity[handover.DeviceID(d.ID)] = d.Capacity
 	}
-	return &sessions{loop: s.loop, log: s.log, metrics: s.metrics, devices: devices}
+	return &sessions{loop: s.loop, log: s.log, metrics: s.metrics, devices: devices, capacity: capacity}
 }
 
 func (s *Sidecar) trainerConfig() trainer.Config {
 	c := trainer.DefaultConfig()
 	c.Path, c.Heartbeat, c.Lease, c.Session = s.file.Trainers.Socket, s.file.Trainers.Heartbeat, s.file.Trainers.Lease, s.session
-	c.Fault = func(_ *trainer.Session, err error) { s.log.Warn("control channel", "err", err) }
+	flood := &limiter{most: 10, every: time.Second, now: s.loop.clock}
+	c.Fault = func(_ *trainer.Session, err error) {
+		if dropped, ok := flood.allow(); ok {
+			s.log.Warn("control channel", "err", err, "dropped_before", dropped)
+		}
+	}
 	if n := len(s.file.Trainers.AllowUIDs); n > 0 {
 		c.AllowedUIDs = allowed(s.file.Trainers.AllowUIDs)
 		c.Mode = 0o666 // the peer's uid is what is checked

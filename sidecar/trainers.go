@@ -84,6 +84,8 @@ type sessions struct {
 	log     *slog.Logger
 	metrics *telemetry.Metrics
 	devices map[handover.DeviceID]bool
+	// capacity of each device.
+	capacity map[handover.DeviceID]size.Bytes
 }
 
 // place is the config's name of the device that a trainer says it is on. A
@@ -117,6 +119,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 		return
 	}
 	h.Device = string(place)
+	s.clamp(&h)
 	process, err := device.Open(ses.PID())
 	if err != nil {
 		process = nil
@@ -138,6 +141,16 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 			l.drain()
 		}
 	}})
+}
+
+// clamp keeps what a trainer says of itself within the device: no sum over
+// trainers overflows, and a liar takes the device and no more. What it really
+// holds is read from the kernel.
+func (s *sessions) clamp(h *trainer.Hello) {
+	most := s.capacity[handover.DeviceID(h.Device)]
+	for _, b := range []*size.Bytes{&h.Floor, &h.Ceiling, &h.Held, &h.MinBudget, &h.Suspended, &h.Baseline} {
+		*b = min(*b, most)
+	}
 }
 
 func helloEvent(at handover.At, id handover.TrainerID, h trainer.Hello) handover.Event {
@@ -164,8 +177,12 @@ func (s *sessions) Ack(ses *trainer.Session, a trainer.Ack) {
 // FloorRequest asks the core.
 func (s *sessions) FloorRequest(ses *trainer.Session, r trainer.Request) {
 	id := s.id(ses)
+	floor := r.Floor
+	if place, ok := s.place(ses.Key().Device); ok {
+		floor = min(floor, s.capacity[place])
+	}
 	s.loop.post(s.loop.ctx, input{event: func(at handover.At) handover.Event {
-		return handover.FloorAsked{At: at, Trainer: id, Floor: r.Floor}
+		return handover.FloorAsked{At: at, Trainer: id, Floor: floor}
 	}})
 }
 
@@ -196,7 +213,7 @@ func (s *sessions) Gone(ses *trainer.Session, why trainer.Reason) {
 			if !gone {
 				return handover.Tick{At: at} // a newer session has taken its place
 			}
-			return handover.TrainerGone{At: at, Trainer: id}
+			return handover.TrainerGone{At: at, Trainer: id, Left: why == trainer.GoneBye}
 		},
 	})
 	s.loop.post(s.loop.ctx, input{do: func(l *loop) {

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/lull-project/lull/device"
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
+	"github.com/lull-project/lull/trainer"
 )
 
 func TestUnseenProcessIsNeverTakenForAnEmptyOne(t *testing.T) {
@@ -55,5 +58,29 @@ func TestOnlyThisMachinesServersAreFoundByTheirPort(t *testing.T) {
 		if got := portOf(url); got != want {
 			t.Errorf("%s: port %d, want %d", url, got, want)
 		}
+	}
+}
+
+func TestHelloIsKeptWithinTheDevice(t *testing.T) {
+	s := &sessions{capacity: map[handover.DeviceID]size.Bytes{"host0": size.GiB}}
+	h := trainer.Hello{Device: "host0", Floor: 1 << 62, Ceiling: 1<<63 - 1, Held: 5, MinBudget: 1 << 40}
+	s.clamp(&h)
+	if h.Floor != size.GiB || h.Ceiling != size.GiB || h.Held != 5 || h.MinBudget != size.GiB {
+		t.Errorf("got %+v, want nothing above the capacity", h)
+	}
+}
+
+func TestFloodOfBadLinesIsCountedNotLogged(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := &limiter{most: 2, every: time.Second, now: func() time.Time { return now }}
+	passed := 0
+	for range 100 {
+		if _, ok := l.allow(); ok {
+			passed++
+		}
+	}
+	now = now.Add(time.Second)
+	if dropped, ok := l.allow(); passed != 2 || !ok || dropped != 98 {
+		t.Errorf("passed %d, then dropped %d, %v; want 2, 98, true", passed, dropped, ok)
 	}
 }
