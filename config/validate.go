@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"regexp"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/lull-project/lull/handover"
