@@ -209,10 +209,12 @@ def test_orphaned_engine_returns_to_the_pool_after_the_lease(
 
 
 def test_page_counts_every_step(server: Server, sidecar: FakeSidecar) -> None:
-    before = sidecar.page()
+    before = sidecar.wait(lambda page: page["running"] == 0)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(server.complete, [13] * 20, 300)
-        during = sidecar.wait(lambda page: page["steps"] > before["steps"] + 10)
+        during = sidecar.wait(
+            lambda page: page["running"] == 1 and page["steps"] > before["steps"] + 10
+        )
         assert during["running"] == 1 and during["blocks_used"] >= 1 and during["step_ns"] > 0
         asked.result(60)
     after = sidecar.wait(lambda page: page["running"] == 0)
