@@ -176,11 +176,8 @@ func local(host string) bool {
 
 // coreConfig is the part of the core's config that lull.yaml alone decides.
 func coreConfig(f config.File, session uint32) handover.Config {
-	cfg := handover.DefaultConfig()
+	cfg := f.Core()
 	cfg.Session = session
-	cfg.Mode, cfg.StaticKVFrac = f.Policy.Mode, f.Policy.StaticKVFrac
-	cfg.Quantum, cfg.Reserve, cfg.Quantile, cfg.Horizon = f.Policy.Quantum, f.Policy.Reserve, f.Policy.Quantile, f.Policy.Horizon
-	cfg.AckWithin, cfg.Hold, cfg.Owed, cfg.QueueLimit = f.Admission.Within, f.Admission.Hold, f.Admission.Owed, f.Admission.QueueLimit
 	for _, d := range f.Devices {
 		cfg.Devices = append(cfg.Devices, handover.DeviceConfig{ID: handover.DeviceID(d.ID), Capacity: d.Capacity, Headroom: d.Headroom})
 	}

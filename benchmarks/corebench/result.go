@@ -1,15 +1,14 @@
 package corebench
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/lull-project/lull/benchmarks/evidence"
 )
 
 // The bars: microseconds of one step, and percent of a core.
@@ -21,7 +20,7 @@ const (
 // result is the JSON file. Times are in microseconds, untrimmed.
 type result struct {
 	Command  string            `json:"command"`
-	Machine  machine           `json:"machine"`
+	Machine  evidence.Machine  `json:"machine"`
 	Requests int               `json:"live_requests"`
 	Steps    map[string]spread `json:"step_us"`
 	Idle     idle              `json:"idle_sidecar"`
@@ -53,7 +52,7 @@ type bar struct {
 
 func newResult(cfg Config, took map[string][]time.Duration, share float64) result {
 	r := result{
-		Command: cfg.Command, Machine: thisMachine(), Requests: cfg.Requests, Steps: map[string]spread{}, Met: true,
+		Command: cfg.Command, Machine: evidence.ThisMachine(), Requests: cfg.Requests, Steps: map[string]spread{}, Met: true,
 		Idle: idle{PercentOfACore: 100 * share, SettleS: cfg.Settle.Seconds(), WindowS: cfg.Window.Seconds()},
 	}
 	for _, kind := range kinds {
@@ -113,19 +112,5 @@ func (r result) table(w io.Writer) error {
 
 // save writes the JSON file.
 func (r result) save(w io.Writer, file string) error {
-	if file == "" {
-		return nil
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("bench core: encode result: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("bench core: save: %w", err)
-	}
-	if err := os.WriteFile(file, append(b, '\n'), 0o644); err != nil {
-		return fmt.Errorf("bench core: save: %w", err)
-	}
-	fmt.Fprintln(w, "wrote", file)
-	return nil
+	return evidence.Save(w, "bench core", file, r)
 }

@@ -1,21 +1,20 @@
 package proxybench
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/lull-project/lull/benchmarks/evidence"
 )
 
 // result is the JSON file. Times are in microseconds, untrimmed.
 type result struct {
-	Command string  `json:"command"`
-	Machine machine `json:"machine"`
+	Command string           `json:"command"`
+	Machine evidence.Machine `json:"machine"`
 	Config  struct {
 		Requests    int    `json:"requests_per_arm"`
 		Concurrency int    `json:"concurrency"`
@@ -64,7 +63,7 @@ type bar struct {
 }
 
 func newResult(cfg Config, arms map[string]*arm, took time.Duration) result {
-	r := result{Command: cfg.Command, Machine: thisMachine(), TookS: took.Seconds(), Arms: map[string]armResult{}, Added: map[string]added{}}
+	r := result{Command: cfg.Command, Machine: evidence.ThisMachine(), TookS: took.Seconds(), Arms: map[string]armResult{}, Added: map[string]added{}}
 	r.Config.Requests, r.Config.Concurrency, r.Config.Events = cfg.Requests, cfg.Concurrency, cfg.Events
 	r.Config.GapUS, r.Config.PauseUS, r.Config.Seed = cfg.Gap.Microseconds(), cfg.Pause.Microseconds(), cfg.Seed
 	for _, name := range armNames {
@@ -145,19 +144,5 @@ func row(w io.Writer, arm, what string, s spread, p50, p99 float64) {
 
 // save writes the JSON file.
 func (r result) save(w io.Writer, file string) error {
-	if file == "" {
-		return nil
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("bench proxy: encode result: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("bench proxy: save: %w", err)
-	}
-	if err := os.WriteFile(file, append(b, '\n'), 0o644); err != nil {
-		return fmt.Errorf("bench proxy: save: %w", err)
-	}
-	fmt.Fprintln(w, "wrote", file)
-	return nil
+	return evidence.Save(w, "bench proxy", file, r)
 }

@@ -1,4 +1,4 @@
-package proxybench
+package evidence
 
 import (
 	"os"
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// machine says where a figure comes from. GOMAXPROCS is that of every process
+// Machine says where a figure comes from. GOMAXPROCS is that of every process
 // of the run.
-type machine struct {
+type Machine struct {
 	CPU        string `json:"cpu"`
 	Cores      int    `json:"cores"`
 	GOMAXPROCS int    `json:"gomaxprocs"`
@@ -18,8 +18,9 @@ type machine struct {
 	Load string `json:"load_average"`
 }
 
-func thisMachine() machine {
-	return machine{
+// ThisMachine reads it; what cannot be read is "unknown".
+func ThisMachine() Machine {
+	return Machine{
 		CPU: cpuModel("/proc/cpuinfo"), Cores: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0),
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, Load: loadAverage("/proc/loadavg"),
 	}
