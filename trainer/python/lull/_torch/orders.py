@@ -163,16 +163,15 @@ class Orders:
     def _empty_down_to(self, target: int, owed: _Owed | None) -> None:
         """Empties runs until resident can be trimmed to target, or nothing is left to empty."""
         table, pool = self._table, self.pool
-        goal = target
-        while table is not None and pool.resident() > target:
+        while table is not None and (over := pool.resident() - target) > 0:
             dropped = table.dropped
-            self._empty_to(table, goal)
+            # Of what is resident a part may be free and yet not trimmable: goes by what must still leave.
+            self._empty_to(table, max(0, pool.in_use() - over))
             pool.trim(target)
             if table.dropped == dropped:
                 return
             if owed is not None:
                 owed.emptied = True
-            goal = max(0, pool.in_use() - max(pool.resident() - target, 1))
 
     def _empty_to(self, table: Table, goal: int) -> None:
         measure = self.pool.in_use if self.pool.capped else self.pool.resident
@@ -317,7 +316,9 @@ class Orders:
         if table is None or self.release != "slots":
             return True
         table.largest = max(table.largest, tensor.nbytes)
-        limit = self.ceiling - 2 * table.largest
+        # Room for the next operator's temporaries. Under a cap of its own the pool makes an allocation wait
+        # for more, so that fewer blocks are emptied ahead; without one this margin is all there is.
+        limit = self.ceiling - (1 if self.pool.capped else 2) * table.largest
         if self.pool.in_use() <= limit:
             return True
         with self._lock:

@@ -112,12 +112,22 @@ class _Swapped:
             held.owner._buffers[held.name] = original
 
 
+class _Enough(BaseException):
+    """Ends a second run once it has saved all that is wanted. Not an Exception, so that the model's own
+    handlers let it pass."""
+
+
 class _Collector:
-    """The pack hook of a second run: keeps what is still wanted and compares it with the first run."""
+    """The pack hook of a second run: keeps what is still wanted and compares it with the first run.
+
+    It ends the run at the last tensor that is wanted: what a block computes after that (in a transformer
+    the last projection) is not saved by anyone.
+    """
 
     def __init__(self, run: Run, keys: set[int]) -> None:
         self._run = run
         self._keys = keys
+        self._last = max(i for i, alive in enumerate(run.alive) if alive)
         self.tensors: Saved = []
 
     def pack(self, tensor: torch.Tensor) -> None:
@@ -135,6 +145,8 @@ class _Collector:
                 run, f"{tensor.dtype} {tuple(tensor.shape)} where its first run saved {dtype} {tuple(shape)}"
             )
         self.tensors.append((tensor.detach() if run.alive[index] else None, tensor._version))
+        if index == self._last:
+            raise _Enough
 
 
 def _differs(run: Run, seen: str) -> RuntimeRefusal:
@@ -165,8 +177,8 @@ def run_again(run: Run, inputs: Inputs, ambient: Ambient) -> Saved:
             collector = _Collector(run, inputs.keys | swapped.keys)
             with saved_tensors_hooks(collector.pack, _never):
                 inputs.call(module.forward)
+        raise _differs(run, f"{len(collector.tensors)} tensors where its first run saved {len(run.metas)}")
+    except _Enough:
+        return collector.tensors
     finally:
         now.restore(device)
-    if len(collector.tensors) != len(run.metas):
-        raise _differs(run, f"{len(collector.tensors)} tensors where its first run saved {len(run.metas)}")
-    return collector.tensors

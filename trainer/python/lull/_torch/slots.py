@@ -166,7 +166,7 @@ class Run:
 
     def empty(self) -> bool:
         """Empties every slot; False when there was nothing to empty or it may not be."""
-        if self.stuck or (self.inputs is not None and self.inputs.changed()):
+        if self.stuck or self._edited() or (self.inputs is not None and self.inputs.changed()):
             return False
         emptied = False
         slots = self.slots
@@ -175,6 +175,10 @@ class Run:
                 slots[i] = None
                 emptied = True
         return emptied
+
+    def _edited(self) -> bool:
+        """Whether a slot was edited in place after it was saved: kept, so that reading it says so."""
+        return any(t is not None and t._version != meta[2] for t, meta in zip(self.slots, self.metas, strict=False))
 
     def full(self) -> bool:
         """Whether emptying would let go of anything."""

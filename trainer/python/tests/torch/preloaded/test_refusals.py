@@ -161,8 +161,8 @@ class Fickle(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        y = self.w(x).sigmoid()
-        return y * y.exp() if self.calls % 2 else y + 1
+        y = self.w(x)
+        return y.sigmoid() if self.calls % 2 else torch.cat([y[:1].sigmoid(), y[1:]])
 
 
 def test_block_that_is_not_deterministic_is_refused() -> None:
