@@ -16,12 +16,12 @@ import (
 
 // rig is the processes of one phase, all fresh.
 type rig struct {
-	engine, sidecar, trainer *proc
-	ready                    engineReady
-	proxy, admin             string // base URLs
-	events                   string // the sidecar's events file
-	log                      *trainLog
-	tmp                      string // socket and state: a short path, sockets have a length limit
+	engine           *llmServer
+	sidecar, trainer *proc
+	proxy, admin     string // base URLs
+	events           string // the sidecar's events file
+	log              *trainLog
+	tmp              string // the socket: a short path, sockets have a length limit
 }
 
 type sidecarReady struct {
@@ -44,10 +44,10 @@ func (r *runner) startRig(ctx context.Context, p Phase, slo Objectives, capacity
 			g.close()
 		}
 	}()
-	if g.tmp, err = os.MkdirTemp("", "lull-demo-"); err != nil {
+	if g.tmp, err = os.MkdirTemp(r.tmp, "phase-"); err != nil {
 		return nil, fmt.Errorf("demo: phase %s: %w", p.Name, err)
 	}
-	if g.engine, g.ready, err = r.startEngine(ctx, logs, !p.Trains); err != nil {
+	if g.engine, err = r.startEngine(ctx, logs, !p.Trains); err != nil {
 		return nil, err
 	}
 	if err := r.startSidecar(ctx, g, p, slo, capacity, logs); err != nil {
@@ -73,10 +73,10 @@ func (r *runner) startRig(ctx context.Context, p Phase, slo Objectives, capacity
 
 func (r *runner) startSidecar(ctx context.Context, g *rig, p Phase, slo Objectives, capacity size.Bytes, logs string) error {
 	text := sidecarConfig{
-		StateDir: filepath.Join(g.tmp, "state"), Socket: filepath.Join(g.tmp, "lull.sock"), Events: g.events,
+		StateDir: filepath.Join(r.tmp, "state"), Socket: filepath.Join(g.tmp, "lull.sock"), Events: g.events,
 		Capacity: capacity, Headroom: r.sizing.Headroom,
-		EngineURL: g.ready.url(), EnginePID: g.ready.PID,
-		Mode: p.Mode, StaticKVFrac: p.StaticKVFrac, SLO: slo,
+		EngineKind: g.engine.kind, EngineURL: g.engine.url, EnginePID: g.engine.pid, EnginePage: g.engine.page,
+		Mode: p.Mode, StaticKVFrac: p.StaticKVFrac, SLO: slo, Yield: p.Yield, Pace: p.Pace,
 	}.yaml()
 	file := filepath.Join(logs, "lull.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -172,7 +172,7 @@ func (g *rig) awaitLog(ctx context.Context, limit time.Duration, missing string,
 
 // alive is an error if one of the processes has ended.
 func (g *rig) alive() error {
-	for _, p := range []*proc{g.engine, g.sidecar, g.trainer} {
+	for _, p := range []*proc{g.engine.proc, g.sidecar, g.trainer} {
 		if p != nil {
 			if err := p.ended(); err != nil {
 				return err
@@ -187,7 +187,7 @@ func (g *rig) alive() error {
 func (g *rig) close() {
 	g.trainer.stop(stopGrace)
 	g.sidecar.stop(stopGrace)
-	g.engine.stop(stopGrace)
+	g.engine.stop()
 	if g.log != nil {
 		g.log.tail.close()
 	}
@@ -218,9 +218,9 @@ func (g *rig) state(ctx context.Context) ([]byte, error) {
 
 // trainerReport is the trainer's own last report, as the sidecar passes it on.
 type trainerReport struct {
-	MicrobatchTook        time.Duration
-	Recomputed            int
-	WorkLostSampleSeconds float64
+	MicrobatchTook        time.Duration `json:"microbatch_ns"`
+	Recomputed            int           `json:"recomputed"`
+	WorkLostSampleSeconds float64       `json:"work_lost_sample_s"`
 }
 
 // parseState takes the first trainer's report out of /api/v1/state.

@@ -281,7 +281,7 @@ func TestTailWaitsForWholeLines(t *testing.T) {
 }
 
 func TestStateWithoutATrainerIsAnError(t *testing.T) {
-	got, err := parseState([]byte(`{"trainers":[{"id":"a","report":{"MicrobatchTook":810500000,"Recomputed":3,"WorkLostSampleSeconds":0.5}}]}`))
+	got, err := parseState([]byte(`{"trainers":[{"id":"a","report":{"microbatch_ns":810500000,"recomputed":3,"work_lost_sample_s":0.5}}]}`))
 	if err != nil || got.MicrobatchTook != 810500*time.Microsecond || got.Recomputed != 3 || got.WorkLostSampleSeconds != 0.5 {
 		t.Errorf("got %+v, %v", got, err)
 	}

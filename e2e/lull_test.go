@@ -43,7 +43,11 @@ type state struct {
 	Engines []struct {
 		Name, Kind, Note, Problem string
 		Static                    bool
-		Sample                    *struct{ Pool, Held, Bound int64 }
+		Sample                    *struct {
+			Pool  int64 `json:"pool_bytes"`
+			Held  int64 `json:"held_bytes"`
+			Bound int64 `json:"bound_bytes"`
+		}
 	} `json:"engines"`
 	Trainers []struct {
 		ID        string         `json:"id"`
@@ -97,10 +101,6 @@ func trained(st state) float64 {
 	if len(st.Trainers) != 1 || !st.Trainers[0].Connected {
 		return 0
 	}
-	for _, key := range []string{"samples", "Samples"} {
-		if n, ok := st.Trainers[0].Report[key].(float64); ok {
-			return n
-		}
-	}
-	return 0
+	n, _ := st.Trainers[0].Report["samples"].(float64)
+	return n
 }

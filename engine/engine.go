@@ -53,39 +53,40 @@ type Capabilities struct {
 // Sample is a server at one moment. Zero is "unknown" for sizes and for PID.
 type Sample struct {
 	// At is when the answer had been read.
-	At time.Time
+	At time.Time `json:"at"`
 	// PID is the server's process, when the server or the config tells it.
-	PID int
+	PID int `json:"pid"`
 	// Held is the KV bytes physically mapped. A static server holds its Pool.
-	Held size.Bytes
+	Held size.Bytes `json:"held_bytes"`
 	// Needed is the part of Held that live requests need.
-	Needed size.Bytes
+	Needed size.Bytes `json:"needed_bytes"`
 	// Evictable is the part of Held that the server would give back (cached
 	// prefixes); 0 for a static server, which gives nothing back.
-	Evictable size.Bytes
+	Evictable size.Bytes `json:"evictable_bytes"`
 	// Bound is the most that the KV cache may map, BoundEpoch the order that set
 	// it. A static server's Bound is its Pool.
-	Bound      size.Bytes
-	BoundEpoch uint64
+	Bound      size.Bytes `json:"bound_bytes"`
+	BoundEpoch uint64     `json:"bound_epoch"`
 	// Pool is the whole KV pool.
-	Pool size.Bytes
+	Pool size.Bytes `json:"pool_bytes"`
 	// Resident is the server's bytes that cannot move, beyond Baseline: the bytes
 	// its process had before it took device memory.
-	Resident size.Bytes
-	Baseline size.Bytes
+	Resident size.Bytes `json:"resident_bytes"`
+	Baseline size.Bytes `json:"baseline_bytes"`
 	// Short is what waiting requests miss under the bound.
-	Short size.Bytes
+	Short size.Bytes `json:"short_bytes"`
 	// UsageFrac is the fraction of KV blocks in use, 0 to 1; -1 where the server
 	// does not say.
-	UsageFrac float64
+	UsageFrac float64 `json:"usage_frac"`
 	// Running and Waiting count requests; Preemptions since the server's start.
-	Running, Waiting int
-	Preemptions      uint64
+	Running     int    `json:"running"`
+	Waiting     int    `json:"waiting"`
+	Preemptions uint64 `json:"preemptions"`
 	// BytesPerToken and BlockTokens are the KV geometry; MaxModelLen bounds prompt
 	// + answer in tokens.
-	BytesPerToken size.Bytes
-	BlockTokens   int
-	MaxModelLen   int
+	BytesPerToken size.Bytes `json:"bytes_per_token"`
+	BlockTokens   int        `json:"block_tokens"`
+	MaxModelLen   int        `json:"max_model_len"`
 }
 
 // Close gives back what an Engine holds open (idle connections, maps).

@@ -20,7 +20,10 @@ type Message interface {
 // MemoryModel is bytes(b) = max(Floor, Base + Slope·b) of a microbatch of b
 // samples, with the bytes by which it may be too low.
 type MemoryModel struct {
-	Base, Slope, Floor, Error float64
+	Base  float64 `json:"base_bytes"`
+	Slope float64 `json:"slope_bytes"`
+	Floor float64 `json:"floor_bytes"`
+	Error float64 `json:"error_bytes"`
 }
 
 // Progress is how far a job is. Loss is nil until there is one.
@@ -38,15 +41,17 @@ type Span struct {
 // Cost is what one way of freeing costs each time: microseconds, microseconds per
 // MiB, and seconds of work lost.
 type Cost struct {
-	How                               string
-	FixedUS, USPerMiB, LostSampleSecs float64
+	How            string  `json:"how"`
+	FixedUS        float64 `json:"fixed_us"`
+	USPerMiB       float64 `json:"us_per_mib"`
+	LostSampleSecs float64 `json:"lost_sample_s"`
 }
 
 // RatePoint is one point of the measured curve of speed against memory: the peak
 // bytes of a size of microbatch and its speed.
 type RatePoint struct {
-	Bytes         size.Bytes
-	SamplesPerSec float64
+	Bytes         size.Bytes `json:"bytes"`
+	SamplesPerSec float64    `json:"samples_per_s"`
 }
 
 // Hello is a trainer's first line: what it is and what it holds now.
@@ -111,19 +116,20 @@ type Refused struct {
 // Report is what the trainer did lately: advice, never a promise.
 type Report struct {
 	// Bytes is memory by category.
-	Bytes                 map[string]size.Bytes
-	Samples, Step         int64
-	Microbatch            int64
-	MicrobatchTook        time.Duration
-	BatchTook             time.Duration
-	Loss                  *float64
-	RateCurve             []RatePoint
-	Costs                 []Cost
-	Recomputed            int64
-	WorkLostSampleSeconds float64
-	MemoryModel           *MemoryModel
+	Bytes                 map[string]size.Bytes `json:"bytes"`
+	Samples               int64                 `json:"samples"`
+	Step                  int64                 `json:"step"`
+	Microbatch            int64                 `json:"microbatch"`
+	MicrobatchTook        time.Duration         `json:"microbatch_ns"`
+	BatchTook             time.Duration         `json:"batch_ns"`
+	Loss                  *float64              `json:"loss"`
+	RateCurve             []RatePoint           `json:"rate_curve"`
+	Costs                 []Cost                `json:"costs"`
+	Recomputed            int64                 `json:"recomputed"`
+	WorkLostSampleSeconds float64               `json:"work_lost_sample_s"`
+	MemoryModel           *MemoryModel          `json:"memory_model"`
 	// ModelError is the bytes by which the memory model was too low lately.
-	ModelError *float64
+	ModelError *float64 `json:"model_error_bytes"`
 }
 
 // Pace is a duty cycle, 0 to 1; it goes back to 1 when Lease ends (0: never).
