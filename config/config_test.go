@@ -66,6 +66,9 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"lease":               {minimal + "trainers: {lease: 2999ms}", "trainers.lease: got 2.999s, want at least 3 heartbeats, 3s"},
 		"socket":              {minimal + "trainers: {socket: ''}", `trainers.socket: got "", want the path of a Unix socket`},
 		"idle":                {minimal + "proxy: {idle_timeout: 0s}", "proxy.idle_timeout: got 0s, want more than 0"},
+		"yield":               {minimal + "interference: {yield: always}", `interference.yield: got "always", want auto or never`},
+		"pace":                {minimal + "interference: {pace: slow}", `interference.pace: got "slow", want auto or never`},
+		"progress floor":      {minimal + "interference: {progress_floor: 0}", "interference.progress_floor: got 0, want more than 0, at most 1"},
 		"log level":           {minimal + "telemetry: {log_level: loud}", `telemetry.log_level: got "loud", want one of [debug info warn error]`},
 		"section is a text":   {minimal + "slo: fast", `slo: got "fast", want a section with keys`},
 	} {

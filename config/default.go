@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/slo"
 )
 
 // Default is a File with every default that does not depend on the machine: no
@@ -18,9 +19,10 @@ func Default() File {
 		Policy: Policy{
 			Mode: core.Mode, Quantum: core.Quantum, Reserve: core.Reserve, Quantile: core.Quantile, Horizon: core.Horizon,
 		},
-		Admission: Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
-		Proxy:     Proxy{IdleTimeout: 5 * time.Minute},
-		Telemetry: Telemetry{LogLevel: "info"},
+		Admission:    Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
+		Proxy:        Proxy{IdleTimeout: 5 * time.Minute},
+		Interference: Interference{Yield: Auto, Pace: Auto, ProgressFloor: slo.DefaultPacer().Floor},
+		Telemetry:    Telemetry{LogLevel: "info"},
 	}
 }
 

@@ -22,7 +22,9 @@ type File struct {
 	Admission Admission `koanf:"admission"`
 	Proxy     Proxy     `koanf:"proxy"`
 	SLO       SLO       `koanf:"slo"`
-	Telemetry Telemetry `koanf:"telemetry"`
+	// Interference needs SLO.
+	Interference Interference `koanf:"interference"`
+	Telemetry    Telemetry    `koanf:"telemetry"`
 }
 
 // Admin is the operator's listener.
@@ -101,6 +103,25 @@ type Admission struct {
 	Owed       handover.OwedMode `koanf:"owed"`
 	Within     time.Duration     `koanf:"within"`
 	QueueLimit int               `koanf:"queue_limit"`
+}
+
+// Whether Lull does something by itself.
+const (
+	Auto  = "auto"
+	Never = "never"
+)
+
+// Interference is what training does with the device's time while requests run.
+// It needs objectives: without one nobody can be late.
+type Interference struct {
+	// Yield stops training at its next block while a request's slack is short.
+	Yield string `koanf:"yield"`
+	// Pace gives training a duty cycle that holds the mean gap between tokens below
+	// its objective.
+	Pace string `koanf:"pace"`
+	// ProgressFloor is the least duty, 0 to 1: lower protects requests more, and
+	// training may then hardly move for as long as the load lasts.
+	ProgressFloor float64 `koanf:"progress_floor"`
 }
 
 // Proxy is the data path.

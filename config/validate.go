@@ -38,6 +38,9 @@ func (f File) Validate() error {
 	if f.Proxy.IdleTimeout <= 0 {
 		return fmt.Errorf("proxy.idle_timeout: got %v, want more than 0", f.Proxy.IdleTimeout)
 	}
+	if err := f.Interference.validate(); err != nil {
+		return err
+	}
 	if !slices.Contains(logLevels, f.Telemetry.LogLevel) {
 		return fmt.Errorf("telemetry.log_level: got %q, want one of %v", f.Telemetry.LogLevel, logLevels)
 	}
@@ -49,6 +52,18 @@ func (f File) Validate() error {
 		return err
 	}
 	return f.validateEngines(devices)
+}
+
+func (i Interference) validate() error {
+	for key, word := range map[string]string{"yield": i.Yield, "pace": i.Pace} {
+		if word != Auto && word != Never {
+			return fmt.Errorf("interference.%s: got %q, want %s or %s", key, word, Auto, Never)
+		}
+	}
+	if i.ProgressFloor <= 0 || i.ProgressFloor > 1 {
+		return fmt.Errorf("interference.progress_floor: got %v, want more than 0, at most 1", i.ProgressFloor)
+	}
+	return nil
 }
 
 // Core is what policy and admission say to the core. It names no session,

@@ -34,8 +34,9 @@ type gate struct {
 func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	g.metrics.RequestStarted()
 	id := handover.RequestID(r.ID)
-	req := g.loop.requests.add(id, handover.EngineID(r.Engine))
+	req := g.loop.requests.add(id, handover.EngineID(r.Engine), g.loop.now(), r.Stream)
 	if !g.lent() {
+		req.decided.Store(true)
 		return proxy.Verdict{Forward: true, Outcome: proxy.OutcomeForwarded}
 	}
 	slack := g.score.slack(r.ArrivedAt)
@@ -81,14 +82,16 @@ func (g *gate) Content(id string, at time.Time, tokens int) {
 		gap := time.Duration(offset - last)
 		g.metrics.Gap(gap)
 		g.score.gap(gap)
+		g.loop.compute.gap(gap)
 	}
 }
 
 // Event counts a step of generation, also one whose text is empty: it took KV
 // all the same.
-func (g *gate) Event(id string, _ time.Time) {
+func (g *gate) Event(id string, at time.Time) {
 	if req := g.loop.requests.get(handover.RequestID(id)); req != nil {
 		req.events.Add(1)
+		req.stepAt.Store(int64(at.Sub(g.loop.start)))
 	}
 }
 

@@ -41,6 +41,7 @@ type loop struct {
 
 	core     *handover.Handover // nil until assembled, and after a failure
 	pace     pace
+	compute  *compute
 	requests *requests
 	engines  map[handover.EngineID]*engineDriver
 	trainers map[handover.TrainerID]*trainerPeer
@@ -167,6 +168,9 @@ func (l *loop) tick() {
 	if l.pace.trainersDue(at, l.busy()) {
 		l.readTrainers()
 	}
+	if l.compute.due(l.now(), l.requests.live()) {
+		l.advise()
+	}
 	if l.wakeAt > 0 && l.now() >= l.wakeAt {
 		l.wakeAt = 0
 		l.step(handover.Tick{At: l.now()})
@@ -181,6 +185,9 @@ func (l *loop) busy() bool { return l.requests.live() > 0 || l.wakeAt > 0 }
 func (l *loop) untilNext() time.Duration {
 	at := l.now()
 	next := l.pace.next(at, l.requests.live(), l.busy())
+	if l.compute.active() && (l.requests.live() > 0 || l.compute.said != advice{duty: 1}) {
+		next = min(next, l.compute.lastAt+computeEvery-at)
+	}
 	if l.wakeAt > 0 && l.wakeAt-at < next {
 		next = l.wakeAt - at
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/slo"
 )
 
 // verdict is the core's word on one request.
@@ -23,6 +24,9 @@ type request struct {
 	tokens   atomic.Int64 // content tokens so far
 	events   atomic.Int64 // generation events so far, with text or without
 	lastAt   atomic.Int64 // offset of the last content event
+	arrived  handover.At  // when it was admitted to the table
+	stream   bool         // answers token by token: its TTFT and gaps are felt
+	stepAt   atomic.Int64 // offset of the last generation event, 0 before the first
 	reported int64        // loop only: tokens that the core knows of
 	decided  atomic.Bool
 }
@@ -37,8 +41,8 @@ type requests struct {
 
 func newRequests() *requests { return &requests{byID: map[handover.RequestID]*request{}} }
 
-func (r *requests) add(id handover.RequestID, engine handover.EngineID) *request {
-	req := &request{id: id, engine: engine, verdict: make(chan verdict, 1)}
+func (r *requests) add(id handover.RequestID, engine handover.EngineID, at handover.At, stream bool) *request {
+	req := &request{id: id, engine: engine, verdict: make(chan verdict, 1), arrived: at, stream: stream}
 	r.mu.Lock()
 	r.byID[id] = req
 	r.mu.Unlock()
@@ -83,6 +87,24 @@ func (r *requests) held() map[handover.RequestID]*request {
 		}
 	}
 	return out
+}
+
+// pressure is the highest of the requests that the server has, and how many of
+// them decode. One that is held waits for memory, not for the device's time.
+func (r *requests) pressure(at handover.At, o slo.Objective, prefill time.Duration) (highest float64, decoding int) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, req := range r.byID {
+		if !req.stream || !req.decided.Load() {
+			continue
+		}
+		last := handover.At(req.stepAt.Load())
+		if last > 0 {
+			decoding++
+		}
+		highest = max(highest, o.Pressure(at-req.arrived, prefill, at-last, last > 0))
+	}
+	return highest, decoding
 }
 
 // progress lists the requests whose token count rose since the last call.

@@ -36,6 +36,14 @@ func (s *score) slack(arrived time.Time) time.Duration {
 	return max(0, s.objective.Slack(s.now().Sub(arrived), 0, s.prefill))
 }
 
+// predictedPrefill is the decayed mean of what requests took from the server to
+// their first token.
+func (s *score) predictedPrefill() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prefill
+}
+
 func (s *score) gap(d time.Duration) {
 	if s.objective.TBT <= 0 {
 		return

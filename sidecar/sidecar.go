@@ -79,7 +79,7 @@ func (s *Sidecar) wire() {
 	}
 	s.loop = &loop{
 		ctx: context.Background(), clock: time.Now, start: time.Now(), inputs: make(chan input, inputQueue), log: s.log,
-		metrics: s.metrics, events: s.events, pace: defaultPace(), requests: newRequests(), flag: &s.busy, lent: &s.lent,
+		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(score.objective, s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),
 	}

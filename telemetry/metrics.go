@@ -27,6 +27,8 @@ type Metrics struct {
 	handoverTime *prometheus.HistogramVec
 	freed        prometheus.Counter
 	samples      *prometheus.GaugeVec
+	duty         prometheus.Gauge
+	yields       *prometheus.CounterVec
 	loop         prometheus.Counter
 	dropped      prometheus.Counter
 }
@@ -66,13 +68,16 @@ func NewMetrics() *Metrics {
 			Help: "Bytes that the device showed free after shrinks."}),
 		samples: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lull_training_samples",
 			Help: "Training samples done, as the trainer reports them."}, []string{"job", "rank"}),
+		duty: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lull_training_duty",
+			Help: "Share of the device's time that training may use beside the requests that run, 0 while it yields."}),
+		yields: counter("lull_training_yields_total", "Times training was told to stop at its next block for a request's slack."),
 		loop: prometheus.NewCounter(prometheus.CounterOpts{Name: "lull_core_failures_total",
 			Help: "Times the core broke an invariant; training is held at its least and requests pass unguarded."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lull_events_dropped_total",
 			Help: "Lines of the events file that found the queue full."}),
 	}
 	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.tokens, m.within, m.inFlight, m.memory,
-		m.handovers, m.handoverTime, m.freed, m.samples, m.loop, m.dropped,
+		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -123,6 +128,18 @@ func (m *Metrics) Objective(objective string, within bool) {
 		result = "within"
 	}
 	m.within.WithLabelValues(objective, result).Inc()
+}
+
+// TrainingAdvice is what trainers were told last; began says that a yield began
+// with it.
+func (m *Metrics) TrainingAdvice(yielding bool, duty float64, began bool) {
+	if yielding {
+		duty = 0
+	}
+	m.duty.Set(duty)
+	if began {
+		m.yields.WithLabelValues().Inc()
+	}
 }
 
 // Handover counts a finished handover; took is 0 when it was never confirmed.
