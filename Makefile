@@ -1,10 +1,11 @@
 # Lull. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-proxy bench-core sysdeps clean
+.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-core sysdeps clean
 
 LULL := bin/lull
-# The LLM server of `make demo`.
+# The LLM server of `make demo`: emulator or vllm.
 ENGINE ?= emulator
+DEMO_ENV_vllm := full
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -12,9 +13,9 @@ help: ## this list
 build: ## bin/lull, the one binary
 	CGO_ENABLED=0 go build -o $(LULL) .
 
-demo: build ## the main job on this machine in 4 minutes: LLM server, sidecar and a real training job
+demo: build ## the main job on this machine in 4 minutes: LLM server, sidecar and a real training job (ENGINE=vllm: a real vLLM)
 	@scripts/sysdeps gcc libc6-dev || echo "demo: without a C compiler the trainer's memory goes back more slowly" >&2
-	py=$$(scripts/pyenv base) && $(LULL) demo --engine $(ENGINE) --python "$$py"
+	py=$$(scripts/pyenv $(or $(DEMO_ENV_$(ENGINE)),base)) && $(LULL) demo --engine $(ENGINE) --python "$$py"
 
 test: ## every test: Go with -race, Python, real servers end to end; installs what they need
 	@scripts/sysdeps python3-venv gcc libc6-dev || [ "$(CI)" != true ]
@@ -35,10 +36,16 @@ fuzz: ## every fuzz target for 5 seconds (SECONDS=n)
 lint: ## gofmt, go vet, staticcheck, ruff, mypy --strict
 	scripts/lint
 
-bench: bench-handover bench-proxy bench-core ## all benchmarks
+bench: bench-handover bench-vllm bench-proxy bench-core ## all benchmarks
 
 bench-handover: sysdeps ## how long memory takes to come back from a running PyTorch job -> out/bench/handover.json
 	py=$$(scripts/pyenv base) && "$$py" benchmarks/handover_bench.py --python "$$py" --out out/bench/handover.json
+
+bench-vllm: sysdeps ## what the plugin lull-vllm costs and how fast it gives memory back -> out/bench/vllm.json
+	"$$(scripts/pyenv full)" benchmarks/vllm/bench.py --out out/bench/vllm.json
+
+bench-isolation: build sysdeps ## what yield and pace do for a real vLLM beside training -> out/isolation
+	$(LULL) demo --engine vllm --study isolation --out out/isolation --python "$$(scripts/pyenv full)"
 
 bench-proxy: build ## what the relay adds to the time of an event -> out/bench/proxy.json
 	$(LULL) bench proxy --out out/bench/proxy.json

@@ -57,7 +57,7 @@ var layers = map[string]layer{
 	"emulator":       {[]string{"emulator/model", "emulator", "size"}, "an engine to test against knows nothing of the product"},
 	"emulator/model": {[]string{"size"}, pureRule + ": the simulator drives it"},
 	"benchmarks":     {[]string{"benchmarks", "handover", "kvbudget", "slo", "emulator/model", "proxy", "engine", "device", "trainer", "admin", "telemetry", "size"}, "evidence uses the core, emulator/model and edges; nothing of the product imports it"},
-	"demo":           {[]string{"benchmarks/traces", "device", "size"}, "demo uses data and edges that are clients, and starts the product as processes"},
+	"demo":           {[]string{"benchmarks/traces", "device", "engine", "size"}, "demo uses data and edges that are clients, and starts the product as processes"},
 	"size":           {nil, "size is the leaf that everybody may import"},
 	"e2e":            {nil, "end-to-end tests start the product as a process"},
 	// What tools a maintainer runs; the product never imports them.

@@ -53,6 +53,8 @@ func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
 		"both":        {[]string{"serve", "--config", bad, "--upstream", "http://a:1"}, "--config and --upstream: got both, want one"},
 		"bad file":    {[]string{"serve", "--config", bad}, bad + ": engines: got none, want at least one with a url"},
 		"bad url":     {[]string{"serve", "--upstream", "nowhere"}, `engines[0].url: got "nowhere", want http://host:port`},
+		"bad admin":   {[]string{"serve", "--upstream", "http://a:1", "--admin", "nowhere"}, `admin.listen: got "nowhere", want host:port`},
+		"bad listen":  {[]string{"serve", "--upstream", "http://a:1", "--listen", "here"}, `listen: got "here", want host:port`},
 		"no such":     {[]string{"serve", "--config", bad + ".none"}, bad + ".none"},
 		"idle config": {[]string{"config"}, "config: got nothing to do, want --print-default or a FILE to check"},
 		"bad check":   {[]string{"config", bad}, "engines: got none"},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -13,8 +14,8 @@ import (
 // pythonEnv names the interpreter with torch when no flag does.
 const pythonEnv = "LULL_PYTHON"
 
-// DemoCommand shows the main job on this machine: an emulated LLM server, the
-// sidecar and a real training job share one device.
+// DemoCommand shows the main job on this machine: an LLM server, the sidecar
+// and a real training job share one device.
 func DemoCommand() *cobra.Command {
 	opts := demo.DefaultOptions()
 	var seconds int
@@ -23,11 +24,12 @@ func DemoCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Replay a real trace against an emulated LLM server with real training beside it",
-		Long: `Replays a slice of a real trace against an emulated LLM server behind the sidecar, with a real
-PyTorch training job on the same device of real memory, in five phases: inference only, two static
-splits, naive release, and Lull. Writes report.html, events.jsonl and summary.json. Takes under 4
-minutes. Run it in the repository's root, with a Python that has torch.`,
+		Short: "Replay a real trace against an LLM server with real training beside it",
+		Long: `Replays a slice of a real trace against an LLM server behind the sidecar, with a real PyTorch
+training job on the same device of real memory, in five phases: inference only, two static splits,
+naive release, and Lull. Writes report.html, events.jsonl and summary.json. The server is an emulator
+(under 4 minutes; a Python with torch) or a real vLLM on CPU with the plugin lull-vllm (some 6
+minutes; a Python that has vLLM too). Run it in the repository's root.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			opts.Window = time.Duration(seconds) * time.Second
@@ -41,11 +43,12 @@ minutes. Run it in the repository's root, with a Python that has torch.`,
 	}
 	f := c.Flags()
 	f.StringVar(&opts.Out, "out", opts.Out, "folder for report.html, events.jsonl, summary.json and logs")
-	f.IntVar(&seconds, "seconds", int(opts.Window.Seconds()), "seconds of load per phase")
+	f.IntVar(&seconds, "seconds", int(opts.Window.Seconds()), "seconds of load per phase; 0: 20 for the emulator, 40 for vllm")
 	f.IntVar(&opts.Requests, "requests", opts.Requests, "most requests per phase; 0 sends all that arrive in time")
-	f.StringVar(&opts.Engine, "engine", opts.Engine, "LLM server: emulator")
+	f.StringVar(&opts.Engine, "engine", opts.Engine, "LLM server: "+strings.Join(demo.Engines(), " or "))
+	f.StringVar(&opts.Study, "study", opts.Study, "what the phases compare: memory, or isolation (vllm only)")
 	f.StringVar(&opts.Python, "python", opts.Python, "interpreter with torch (LULL_PYTHON)")
-	f.StringSliceVar(&opts.Phases, "phases", nil, "phases to run, of inference-only,static-75,static-50,naive,lull; default all")
+	f.StringSliceVar(&opts.Phases, "phases", nil, "phases to run, of inference-only,static-75,static-50,naive,lull (isolation: inference-only,neither,pace,yield,lull); default all")
 	f.IntVar(&opts.TrainerNice, "trainer-nice", opts.TrainerNice, "nice value of the training job, 0 to 19")
 	f.Uint64Var(&opts.Seed, "seed", opts.Seed, "seed of prompts, weights and data order")
 	f.StringVar(&opts.Root, "root", opts.Root, "folder with demo/train.py and trainer/python")

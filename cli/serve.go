@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +16,7 @@ import (
 
 // ServeCommand is the sidecar: `lull serve --config lull.yaml`.
 func ServeCommand() *cobra.Command {
-	var path, upstream, listen string
+	var path, upstream, listen, operator string
 	var check bool
 	c := &cobra.Command{
 		Use:   "serve",
@@ -26,8 +27,9 @@ func ServeCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			if listen != "" {
-				file.Listen = listen
+			file.Listen, file.Admin.Listen = cmp.Or(listen, file.Listen), cmp.Or(operator, file.Admin.Listen)
+			if err := file.Validate(); err != nil {
+				return usageError{err}
 			}
 			if check {
 				fmt.Fprintln(c.OutOrStdout(), "the config is valid")
@@ -44,6 +46,7 @@ func ServeCommand() *cobra.Command {
 	c.Flags().StringVar(&path, "config", "", "lull.yaml to serve by")
 	c.Flags().StringVar(&upstream, "upstream", "", "without a config: relay and measure the server at this URL, and lend nothing")
 	c.Flags().StringVar(&listen, "listen", "", "address for clients, instead of the config's")
+	c.Flags().StringVar(&operator, "admin", "", "address of the admin listener, instead of the config's")
 	c.Flags().BoolVar(&check, "check", false, "validate the config and exit")
 	return c
 }

@@ -37,11 +37,12 @@ type auditor struct {
 	lost    int // reads that failed (a process that ended)
 }
 
-// newAuditor opens both processes; trainerPID 0 means that none runs.
-func newAuditor(enginePID, trainerPID int) (*auditor, error) {
+// newAuditor opens the server's processes and the trainer's; trainerPID 0 means
+// that none runs.
+func newAuditor(enginePIDs []int, trainerPID int) (*auditor, error) {
 	a := &auditor{}
 	var err error
-	if a.engine, err = openMem(enginePID); err != nil {
+	if a.engine, err = openMem(enginePIDs...); err != nil {
 		return nil, err
 	}
 	if trainerPID != 0 {

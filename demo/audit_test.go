@@ -68,7 +68,7 @@ func TestAuditorSeesMemoryComeAndGoAndCountsViolations(t *testing.T) {
 		return b
 	}
 	d := yardstick{Capacity: 100 * size.MiB, EngineBaseline: baseline(engine), TrainerBaseline: baseline(trainer)}
-	a, err := newAuditor(engine.cmd.Process.Pid, trainer.cmd.Process.Pid)
+	a, err := newAuditor([]int{engine.cmd.Process.Pid}, trainer.cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func waitSamples(t *testing.T, a *auditor, n int) {
 
 func TestAuditorCountsReadsOfAnEndedProcessAsLost(t *testing.T) {
 	engine := startHolder(t)
-	a, err := newAuditor(engine.cmd.Process.Pid, 0)
+	a, err := newAuditor([]int{engine.cmd.Process.Pid}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestAuditorCountsReadsOfAnEndedProcessAsLost(t *testing.T) {
 	if samples, lost := a.taken(); len(samples) != 1 || lost != 1 {
 		t.Errorf("got %d samples and %d lost, want 1 and 1", len(samples), lost)
 	}
-	if _, err := newAuditor(engine.cmd.Process.Pid, 0); err == nil || !strings.Contains(err.Error(), "audit: open status of pid") {
+	if _, err := newAuditor([]int{engine.cmd.Process.Pid}, 0); err == nil || !strings.Contains(err.Error(), "audit: open status of pid") {
 		t.Errorf("open after the end: got %v, want the pid and what was opened", err)
 	}
 }

@@ -32,9 +32,15 @@ func count(v float64) string   { return fmt.Sprintf("%.0f", v) }
 
 // bars compares the phase lull with the others.
 func bars(s Summary) []Bar {
+	if s.Study == StudyIsolation {
+		return nil // figures side by side; nothing is promised
+	}
 	lull, ok := s.phase(Lull)
 	if !ok {
 		return []Bar{{Name: "phase lull", Skipped: Lull}}
+	}
+	if s.Engine == EngineVLLM {
+		return vllmBars(s)
 	}
 	var list []Bar
 	against := func(name, other string, bar func(o PhaseSummary) Bar) {

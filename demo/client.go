@@ -21,6 +21,8 @@ type Result struct {
 	Sent   time.Time
 	Tokens []time.Time
 	End    time.Time
+	// IDs are the answer's token ids, where the server says them.
+	IDs []int
 	// Err is why the answer is no good; nil for a whole answer.
 	Err error
 }
@@ -49,14 +51,18 @@ type client struct {
 	model string
 	// maxTokens is the limit that every request states.
 	maxTokens int
+	// endToken is the end token of a real server's model, "" for the emulator, which
+	// is told how long an answer is. A real server may not end an answer before its
+	// length, and then ends it at once: greedy, so that answers can be compared.
+	endToken string
 	// observe, if set, is called for every event of a request as it happens, from
 	// the request's goroutine: arrive, first, token.
 	observe func(kind, id string, at time.Time)
 }
 
-func newClient(url, model string, maxTokens int) *client {
+func newClient(url, model string, maxTokens int, endToken string) *client {
 	return &client{
-		url: url, model: model, maxTokens: maxTokens,
+		url: url, model: model, maxTokens: maxTokens, endToken: endToken,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}},
 	}
 }
@@ -70,7 +76,31 @@ type chatBody struct {
 	MaxTokens     int           `json:"max_tokens"`
 	Stream        bool          `json:"stream"`
 	StreamOptions streamOptions `json:"stream_options"`
-	Emulate       emulateBody   `json:"emulate"`
+	Emulate       *emulateBody  `json:"emulate,omitempty"`
+	*realBody
+}
+
+// realBody fixes the length of a real server's answer, which the sidecar does
+// not read.
+type realBody struct {
+	Temperature    float64            `json:"temperature"`
+	MinTokens      int                `json:"min_tokens"`
+	LogitBias      map[string]float64 `json:"logit_bias"`
+	ReturnTokenIDs bool               `json:"return_token_ids"`
+}
+
+// body is the request as it is sent.
+func (c *client) body(r Request) chatBody {
+	b := chatBody{
+		Model: c.model, Messages: []chatMessage{{Role: "user", Content: r.Prompt}}, MaxTokens: c.maxTokens,
+		Stream: true, StreamOptions: streamOptions{IncludeUsage: true},
+	}
+	if c.endToken == "" {
+		b.Emulate = &emulateBody{OutputTokens: r.OutputTokens}
+	} else {
+		b.realBody = &realBody{MinTokens: r.OutputTokens, LogitBias: map[string]float64{c.endToken: 100}, ReturnTokenIDs: true}
+	}
+	return b
 }
 
 type chatMessage struct {
@@ -91,10 +121,7 @@ func (c *client) send(ctx context.Context, r Request, due time.Time, firstOnly b
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	res := Result{ID: r.ID, Due: due}
-	body, err := json.Marshal(chatBody{
-		Model: c.model, Messages: []chatMessage{{Role: "user", Content: r.Prompt}}, MaxTokens: c.maxTokens,
-		Stream: true, StreamOptions: streamOptions{IncludeUsage: true}, Emulate: emulateBody{OutputTokens: r.OutputTokens},
-	})
+	body, err := json.Marshal(c.body(r))
 	if err != nil {
 		res.Err = fmt.Errorf("encode request %s: %w", r.ID, err)
 		return res
@@ -124,8 +151,9 @@ func (c *client) receive(req *http.Request, res *Result, firstOnly bool) error {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
 		return fmt.Errorf("request %s: status %d, want 200: %s", res.ID, resp.StatusCode, bytes.TrimSpace(text))
 	}
-	done, err := readStream(resp.Body, func() bool {
+	done, err := readStream(resp.Body, func(ids []int) bool {
 		now := time.Now()
+		res.IDs = append(res.IDs, ids...)
 		kind := "token"
 		if len(res.Tokens) == 0 {
 			kind = "first"
@@ -157,9 +185,9 @@ var (
 )
 
 // readStream reads server-sent events and calls content for each chunk that
-// carries generated text, until [DONE], the end, or content answering false.
-// done says that [DONE] was seen.
-func readStream(r io.Reader, content func() bool) (done bool, err error) {
+// carries generated text or token ids, until [DONE], the end, or content
+// answering false. done says that [DONE] was seen.
+func readStream(r io.Reader, content func(ids []int) bool) (done bool, err error) {
 	br := bufio.NewReaderSize(r, 64<<10)
 	for {
 		line, err := br.ReadSlice('\n')
@@ -171,11 +199,11 @@ func readStream(r io.Reader, content func() bool) (done bool, err error) {
 			if bytes.Equal(data, doneMark) {
 				return true, nil
 			}
-			has, bad := chunkContent(data)
+			has, ids, bad := chunkContent(data)
 			if bad != nil {
 				return false, bad
 			}
-			if has && !content() {
+			if has && !content(ids) {
 				return false, nil
 			}
 		}
@@ -185,22 +213,27 @@ func readStream(r io.Reader, content func() bool) (done bool, err error) {
 	}
 }
 
-// chunkContent says whether an event carries generated text; an error event is
-// an error.
-func chunkContent(data []byte) (bool, error) {
+// chunkContent says whether an event carries generated text or token ids (those
+// of random weights often decode to no text); an error event is an error.
+func chunkContent(data []byte) (has bool, ids []int, err error) {
 	var chunk struct {
 		Choices []struct {
 			Delta struct {
 				Content string `json:"content"`
 			} `json:"delta"`
+			TokenIDs []int `json:"token_ids"`
 		} `json:"choices"`
 		Error json.RawMessage `json:"error"`
 	}
 	if err := json.Unmarshal(data, &chunk); err != nil {
-		return false, fmt.Errorf("event %.80q: %w, want a JSON chunk", data, err)
+		return false, nil, fmt.Errorf("event %.80q: %w, want a JSON chunk", data, err)
 	}
 	if len(chunk.Error) > 0 && !bytes.Equal(chunk.Error, []byte("null")) {
-		return false, fmt.Errorf("error event: %s", chunk.Error)
+		return false, nil, fmt.Errorf("error event: %s", chunk.Error)
 	}
-	return len(chunk.Choices) > 0 && chunk.Choices[0].Delta.Content != "", nil
+	if len(chunk.Choices) == 0 {
+		return false, nil, nil
+	}
+	c := chunk.Choices[0]
+	return c.Delta.Content != "" || len(c.TokenIDs) > 0, c.TokenIDs, nil
 }

@@ -2,58 +2,70 @@ package demo
 
 import (
 	"context"
-	"strconv"
+	"errors"
+	"time"
 
 	"github.com/lull-project/lull/size"
 )
 
+// The LLM servers that the demo can run.
+const (
+	EngineEmulator = "emulator"
+	EngineVLLM     = "vllm"
+)
+
+// Engines are the names that --engine takes.
+func Engines() []string { return []string{EngineEmulator, EngineVLLM} }
+
 // servedModel is the name that requests ask for.
 const servedModel = "demo"
 
-// engineReady is the ready line of the LLM server.
-type engineReady struct {
-	Listening string     `json:"listening"`
-	PID       int        `json:"pid"`
-	Baseline  size.Bytes `json:"baseline_bytes"`
-	Resident  size.Bytes `json:"resident_bytes"`
+// llmServer is a running LLM server.
+type llmServer struct {
+	proc *proc
+	url  string
+	// pids are the processes whose bytes are the server's on the device, baseline
+	// what they had before they took any of it.
+	pids     []int
+	baseline size.Bytes
+	// kind, pid and page are what lull.yaml says of it.
+	kind string
+	pid  int
+	page string
+	// kept says that it serves all phases: the runner stops it, not the phase.
+	kept bool
 }
 
-// url is the server's base URL.
-func (e engineReady) url() string { return baseURL(e.Listening) }
+// stop ends the server with a phase, unless it is kept.
+func (e *llmServer) stop() {
+	if e != nil && !e.kept {
+		e.proc.stop(stopGrace)
+	}
+}
 
-// startEngine starts the LLM server of a phase and waits until it serves. It is
-// the seam for other servers: they give the same process and ready line.
+// startEngine starts the LLM server of a phase, or hands out the one that is
+// kept, and waits until it serves.
 //
-// Alone on the device it is a stock server: its pool is allocated at the start
-// and stays, so that it is compared at its best.
-func (r *runner) startEngine(ctx context.Context, logs string, alone bool) (*proc, engineReady, error) {
-	args := emulateArgs(r.sizing)
-	if alone {
-		args = append(args, "--static-pool")
+// Alone on the device the emulator is a stock server: its pool is allocated at
+// the start and stays, so that it is compared at its best.
+func (r *runner) startEngine(ctx context.Context, logs string, alone bool) (*llmServer, error) {
+	if r.opts.Engine == EngineVLLM {
+		if r.vllm == nil {
+			return nil, errors.New("vLLM was not started")
+		}
+		return r.vllm, r.vllm.proc.ended()
 	}
-	p, err := startProc(procSpec{
-		Name: "engine", Path: r.opts.Exe, Args: args,
-		Cores: r.place.Rest, LogDir: logs, Ready: true,
-	})
-	if err != nil {
-		return nil, engineReady{}, err
-	}
-	var ready engineReady
-	if err := p.awaitReady(ctx, startLimit, &ready); err != nil {
-		p.stop(stopGrace)
-		return nil, engineReady{}, err
-	}
-	return p, ready, nil
+	return r.startEmulator(ctx, logs, alone)
 }
 
-// emulateArgs is `lull emulate` at the demo's scale.
-func emulateArgs(s Sizing) []string {
-	return []string{
-		"emulate", "--listen", "127.0.0.1:0", "--model", servedModel,
-		"--calibration", s.GPU + "|" + s.Model,
-		"--pool", s.Elastic.String(), "--resident", s.Resident.String(),
-		"--kv-bytes-per-token", strconv.FormatInt(int64(s.KVPerToken), 10),
-		"--block-tokens", strconv.Itoa(s.BlockTokens),
-		"--max-batched-tokens", strconv.Itoa(s.BatchedTokens),
+// poll asks every period until it is so, the limit is over or ctx ends; the
+// last two answer false.
+func poll(ctx context.Context, limit, period time.Duration, isSo func() bool) bool {
+	deadline := time.Now().Add(limit)
+	for !isSo() {
+		if time.Now().After(deadline) || !sleep(ctx, period) {
+			return false
+		}
 	}
+	return true
 }

@@ -64,7 +64,7 @@ func (l *live) row(at time.Time) string {
 	p50, worst := quantile(recent, 0.5), quantile(recent, 1)
 	var engine, trainer size.Bytes
 	if s, ok := l.audit.last(); ok {
-		engine = max(0, s.Engine-l.rig.ready.Baseline)
+		engine = max(0, s.Engine-l.rig.engine.baseline)
 		trainer = max(0, s.Trainer-l.trainerBaseline())
 	}
 	late := fmt.Sprintf("%5.0f", ms(worst))

@@ -44,7 +44,7 @@ func (stalled) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestReplayKeepsItsScheduleWhenTheServerStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClient("http://stalled", "m", 8)
+		c := newClient("http://stalled", "m", 8, "")
 		c.http.Transport = stalled{}
 		var reqs []Request
 		for i := range 50 {
@@ -74,7 +74,7 @@ func TestReplayStopsSendingWhenItsCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Millisecond)
 		defer cancel()
-		c := newClient("http://stalled", "m", 8)
+		c := newClient("http://stalled", "m", 8, "")
 		c.http.Transport = stalled{}
 		reqs := []Request{{At: 0}, {At: 20 * time.Millisecond}, {At: 40 * time.Millisecond}}
 		var p progress
@@ -92,7 +92,7 @@ func serve(t *testing.T, status int, body string) *client {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, body)
 	}))
-	c := newClient(s.URL, "m", 8)
+	c := newClient(s.URL, "m", 8, "")
 	t.Cleanup(func() { c.close(); s.Close() })
 	return c
 }
@@ -179,6 +179,6 @@ func FuzzReadStream(f *testing.F) {
 	f.Add(role+content("a")+"data: [DONE]\n\n", 3)
 	f.Fuzz(func(_ *testing.T, text string, limit int) {
 		n := 0
-		_, _ = readStream(strings.NewReader(text), func() bool { n++; return n < limit })
+		_, _ = readStream(strings.NewReader(text), func([]int) bool { n++; return n < limit })
 	})
 }

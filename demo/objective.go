@@ -16,6 +16,10 @@ const (
 	objectiveFactor  = 4  // an objective is this many times the idle mean
 	objectiveTTFTs   = 40 // requests for the TTFT mean, one at a time, left after the first token
 	objectiveAnswers = 5  // whole answers for the mean gap
+
+	// objectiveKVFrac leaves training a small fixed budget while a real server's
+	// objectives are measured.
+	objectiveKVFrac = 0.9
 )
 
 // measureObjectives sends requests one at a time through the sidecar.

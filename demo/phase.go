@@ -42,7 +42,7 @@ func (r *runner) runPhase(ctx context.Context, p Phase, slo Objectives) (*phaseR
 			pid = g.trainer.pid()
 		}
 		var err error
-		if audit, err = newAuditor(g.ready.PID, pid); err != nil {
+		if audit, err = newAuditor(g.engine.pids, pid); err != nil {
 			return err
 		}
 		wg.Go(func() { audit.run(auditor) }) // ends with stopAudit
@@ -70,14 +70,14 @@ func (r *runner) runPhase(ctx context.Context, p Phase, slo Objectives) (*phaseR
 
 // load replays the slice and shows the live table.
 func (r *runner) load(ctx context.Context, g *rig, run *phaseRun, rec *recorder, audit *auditor, slo Objectives) error {
-	c := newClient(g.proxy, servedModel, r.sizing.MaxTokens)
+	c := r.newClient(g.proxy)
 	defer c.close()
 	c.observe = rec.observe
-	warm := newClient(g.proxy, servedModel, r.sizing.MaxTokens)
+	warm := r.newClient(g.proxy)
 	defer warm.close()
 	replay(ctx, warm, r.warm, time.Now(), &progress{})
 	var p progress
-	check := newCgroupCheck(g.ready.PID)
+	check := newCgroupCheck(g.engine.pids[0])
 	run.Start = time.Now()
 	run.End = run.Start.Add(r.opts.Window)
 	live := newLive(r, run, g, rec, audit, &p, slo, &check)
@@ -128,7 +128,7 @@ func (r *runner) collect(ctx context.Context, g *rig, run *phaseRun, rec *record
 		run.Device.Risen = run.Train.floors()
 		run.Device.TrainerBaseline = bytesOf(run.Train.ready.Baseline)
 	}
-	run.Device.EngineBaseline = g.ready.Baseline
+	run.Device.EngineBaseline = g.engine.baseline
 	g.close() // the sidecar writes the end of its events when it stops
 	all, err := readSidecarLog(g.events)
 	if err != nil {

@@ -23,8 +23,17 @@ type Sizing struct {
 	// MaxTokens is the limit that every request states; its true length is shorter
 	// and unknown to the sidecar.
 	MaxTokens int
-	// GPU and Model choose the calibration of the server's timing.
+	// GPU and Model choose the calibration of the emulator's timing.
 	GPU, Model string
+	// Layers, Heads, MaxModelLen and EndToken are the real server's model; ByteTokens
+	// says that one of its tokens is a byte, not a word.
+	Layers, Heads, MaxModelLen int
+	EndToken                   string
+	ByteTokens                 bool
+	// MaxPrompt cuts longer prompts; 0 cuts none.
+	MaxPrompt int
+	// Window is how long each phase sends load.
+	Window time.Duration
 	// Batch is the trainer's global batch in samples.
 	Batch int
 }
@@ -35,8 +44,28 @@ func DefaultSizing() Sizing {
 		Resident: 256 * size.MiB, Elastic: 640 * size.MiB, Headroom: 64 * size.MiB,
 		KVPerToken: 64 * size.KiB, BlockTokens: 32, BatchedTokens: 512,
 		Compress: 2.17, TokenScale: 0.2, MaxTokens: 512,
-		GPU: "a100", Model: "Llama-2-13B", Batch: 96,
+		GPU: "a100", Model: "Llama-2-13B", Batch: 96, Window: 20 * time.Second,
 	}
+}
+
+// vllmSizing fits two cores of which a real vLLM, the sidecar and the load share
+// one. 64 KiB of KV a token, as the emulator has it, come from many small heads.
+func vllmSizing() Sizing {
+	return Sizing{
+		Elastic: 512 * size.MiB, Headroom: 128 * size.MiB, // Resident is measured
+		KVPerToken: 64 * size.KiB, BlockTokens: 32, BatchedTokens: 512,
+		Compress: 0.65, TokenScale: 0.2, MaxTokens: 256, MaxPrompt: 1024,
+		Layers: 8, Heads: 32, MaxModelLen: 1536, EndToken: "2", ByteTokens: true,
+		Batch: 96, Window: 40 * time.Second,
+	}
+}
+
+// SizingFor is the scale for one of Engines.
+func SizingFor(engine string) Sizing {
+	if engine == EngineVLLM {
+		return vllmSizing()
+	}
+	return DefaultSizing()
 }
 
 // Capacity is the device for a trainer of the given floor.
@@ -57,6 +86,8 @@ type Phase struct {
 	// Release is the trainer's way of giving memory back (LULL_RELEASE); empty is
 	// its default.
 	Release string
+	// Yield and Pace are the sidecar's interference keys; empty is their default.
+	Yield, Pace string
 }
 
 // The names of the phases, as summary.json spells them.
@@ -83,18 +114,52 @@ func Phases() []Phase {
 	}
 }
 
-// PhaseNames are the names of Phases.
-func PhaseNames() []string {
+// The phases of the isolation study beside InferenceOnly and Lull.
+const (
+	Neither   = "neither"
+	PaceOnly  = "pace"
+	YieldOnly = "yield"
+)
+
+// IsolationPhases compare what keeps training's computing out of the requests'
+// way, all under the elastic policy.
+func IsolationPhases() []Phase {
+	const never = "never"
+	return []Phase{
+		{Name: InferenceOnly, Title: "inference only", Mode: "static", StaticKVFrac: 1},
+		{Name: Neither, Title: "neither", Mode: "elastic", Trains: true, Yield: never, Pace: never},
+		{Name: PaceOnly, Title: "pace only", Mode: "elastic", Trains: true, Yield: never},
+		{Name: YieldOnly, Title: "yield only", Mode: "elastic", Trains: true, Pace: never},
+		{Name: Lull, Title: "Lull: both", Mode: "elastic", Trains: true},
+	}
+}
+
+// The studies that --study takes.
+const (
+	StudyMemory    = "memory"
+	StudyIsolation = "isolation"
+)
+
+// StudyPhases are the phases of a study.
+func StudyPhases(study string) []Phase {
+	if study == StudyIsolation {
+		return IsolationPhases()
+	}
+	return Phases()
+}
+
+// PhaseNames are the names of a study's phases.
+func PhaseNames(study string) []string {
 	var names []string
-	for _, p := range Phases() {
+	for _, p := range StudyPhases(study) {
 		names = append(names, p.Name)
 	}
 	return names
 }
 
 // selectPhases keeps the phases that are named, in their fixed order.
-func selectPhases(names []string) []Phase {
-	all := Phases()
+func selectPhases(study string, names []string) []Phase {
+	all := StudyPhases(study)
 	if len(names) == 0 {
 		return all
 	}

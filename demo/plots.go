@@ -22,6 +22,9 @@ var phaseColors = map[string]color.Color{
 	Static50:      color.RGBA{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff},
 	Naive:         color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 0xff},
 	Lull:          color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff},
+	Neither:       color.RGBA{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff},
+	PaceOnly:      color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff},
+	YieldOnly:     color.RGBA{R: 0x00, G: 0x9e, B: 0x73, A: 0xff},
 }
 
 // The report's legend of the memory plots repeats these colours.

@@ -27,6 +27,9 @@ type procSpec struct {
 	Nice  int
 	// LogDir gets NAME.log with its stderr, and its stdout after the ready line.
 	LogDir string
+	// Group puts the child and what it starts into a process group, which stop ends
+	// whole.
+	Group bool
 	// Ready says that its first line on stdout is a JSON object.
 	Ready bool
 }
@@ -35,6 +38,7 @@ type procSpec struct {
 type proc struct {
 	name, log string
 	cmd       *exec.Cmd
+	group     bool
 	ready     chan []byte   // the first line of stdout, closed without one
 	done      chan struct{} // closed when it has ended and its output is read
 	err       error         // how it ended; read after done
@@ -50,7 +54,7 @@ func startProc(spec procSpec) (*proc, error) {
 	}
 	p := &proc{
 		name: spec.Name, log: filepath.Join(spec.LogDir, spec.Name+".log"),
-		ready: make(chan []byte, 1), done: make(chan struct{}),
+		ready: make(chan []byte, 1), done: make(chan struct{}), group: spec.Group,
 	}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -59,7 +63,7 @@ func startProc(spec procSpec) (*proc, error) {
 	p.cmd = exec.Command(spec.Path, spec.Args...)
 	p.cmd.Env = append(os.Environ(), spec.Env...)
 	p.cmd.Stderr = log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: spec.Group}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", spec.Name, err), log.Close())
@@ -135,15 +139,28 @@ func (p *proc) stop(grace time.Duration) {
 	if p == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error means it has ended
+	p.signal(syscall.SIGTERM)
 	t := time.NewTimer(grace)
 	defer t.Stop()
 	select {
 	case <-p.done:
 	case <-t.C:
-		_ = p.cmd.Process.Kill()
+		p.signal(syscall.SIGKILL)
 		<-p.done
 	}
+	if p.group {
+		p.signal(syscall.SIGKILL) // whom it started and who stayed
+	}
+}
+
+// signal reaches the child, and its group where it has one; an error means that
+// nobody is there.
+func (p *proc) signal(s syscall.Signal) {
+	if p.group {
+		_ = syscall.Kill(-p.pid(), s)
+		return
+	}
+	_ = p.cmd.Process.Signal(s)
 }
 
 // ended is an error that says how the child ended, nil while it runs.

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,11 +21,11 @@ func child(t *testing.T, role string) *proc {
 
 func TestChildSaysWhenItIsReadyAndEndsByTerm(t *testing.T) {
 	p := child(t, "ready")
-	var ready engineReady
+	var ready emulatorReady
 	if err := p.awaitReady(t.Context(), startLimit, &ready); err != nil {
 		t.Fatal(err)
 	}
-	if ready.PID != 7 || ready.url() != "http://127.0.0.1:1" {
+	if ready.PID != 7 || baseURL(ready.Listening) != "http://127.0.0.1:1" {
 		t.Errorf("got %+v", ready)
 	}
 	if err := p.ended(); err != nil {
@@ -48,6 +49,29 @@ func TestChildThatIgnoresTermIsKilled(t *testing.T) {
 	p.stop(10 * time.Millisecond)
 	if err := p.ended(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
 		t.Errorf("got %v, want killed", err)
+	}
+}
+
+func TestAGroupEndsWithAllThatItStarted(t *testing.T) {
+	p, err := startProc(procSpec{
+		Name: "parent", Path: "/bin/sh", Args: []string{"-c", `sleep 600 & echo "{\"pid\":$!}"; wait`},
+		LogDir: t.TempDir(), Ready: true, Group: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ready emulatorReady
+	if err := p.awaitReady(t.Context(), startLimit, &ready); err != nil {
+		p.stop(0)
+		t.Fatal(err)
+	}
+	p.stop(time.Minute)
+	gone := poll(t.Context(), 10*time.Second, 10*time.Millisecond, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", ready.PID))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+	if !gone {
+		t.Errorf("process %d, which the child started, still runs", ready.PID)
 	}
 }
 

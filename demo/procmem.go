@@ -11,39 +11,52 @@ import (
 	"github.com/lull-project/lull/size"
 )
 
-// memReader reads RssAnon + RssShmem of one process. It keeps the file open and
-// reads it with pread, about 17 µs a read. The auditor has its own reader on
-// purpose: what checks the product's books must not use the product's code.
+// memReader reads RssAnon + RssShmem of some processes and adds them up. It
+// keeps the files open and reads them with pread, about 17 µs each. The auditor
+// has its own reader on purpose: what checks the product's books must not use
+// the product's code.
 type memReader struct {
-	pid  int
-	file *os.File
-	buf  [4096]byte
+	pids  []int
+	files []*os.File
+	buf   [4096]byte
 }
 
-func openMem(pid int) (*memReader, error) {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return nil, fmt.Errorf("audit: open status of pid %d: %w", pid, err)
+func openMem(pids ...int) (*memReader, error) {
+	m := &memReader{pids: pids}
+	for _, pid := range pids {
+		f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/status")
+		if err != nil {
+			m.close()
+			return nil, fmt.Errorf("audit: open status of pid %d: %w", pid, err)
+		}
+		m.files = append(m.files, f)
 	}
-	return &memReader{pid: pid, file: f}, nil
+	return m, nil
 }
 
-// read is the process's bytes now; a process that has ended has an error.
+// read is the processes' bytes now; one that has ended is an error.
 func (m *memReader) read() (size.Bytes, error) {
-	n, err := m.file.ReadAt(m.buf[:], 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, fmt.Errorf("audit: read status of pid %d: %w", m.pid, err)
+	var sum size.Bytes
+	for i, f := range m.files {
+		n, err := f.ReadAt(m.buf[:], 0)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, fmt.Errorf("audit: read status of pid %d: %w", m.pids[i], err)
+		}
+		b, err := parseRSS(m.buf[:n])
+		if err != nil {
+			return 0, fmt.Errorf("audit: status of pid %d: %w", m.pids[i], err)
+		}
+		sum += b
 	}
-	b, err := parseRSS(m.buf[:n])
-	if err != nil {
-		return 0, fmt.Errorf("audit: status of pid %d: %w", m.pid, err)
-	}
-	return b, nil
+	return sum, nil
 }
 
 func (m *memReader) close() {
-	if m != nil {
-		_ = m.file.Close() // read only: nothing to lose
+	if m == nil {
+		return
+	}
+	for _, f := range m.files {
+		_ = f.Close() // read only: nothing to lose
 	}
 }
 

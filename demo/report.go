@@ -25,6 +25,7 @@ type reportView struct {
 	Floor   size.Bytes
 	Device  size.Bytes
 	Missed  int
+	Real    bool // a real vLLM, not the emulator
 	// Plots; empty ones are left out of the page.
 	Memory                                     template.HTML
 	Others                                     []memoryPlot
@@ -82,6 +83,7 @@ func renderReport(w io.Writer, view reportView) error {
 func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (reportView, error) {
 	v := reportView{
 		Summary: s, Titles: map[string]string{}, Sizing: r.sizing, Seconds: r.opts.Window.Seconds(),
+		Real: r.opts.Engine == EngineVLLM,
 		Made: r.epoch.UTC().Format(time.DateOnly), Floor: r.floor, Device: r.capacity, CurveRange: curveRange(r.curve), Objective: slo, WarmUp: warmUp.Seconds(),
 	}
 	for _, b := range s.Bars {
@@ -89,7 +91,7 @@ func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (report
 			v.Missed++
 		}
 	}
-	for _, p := range Phases() {
+	for _, p := range StudyPhases(s.Study) {
 		v.Titles[p.Name] = p.Title
 	}
 	var err error
@@ -105,7 +107,7 @@ func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (report
 		}
 		var m template.HTML
 		draw(&m, func() (template.HTML, error) { return plotMemory(run, 440, 190) })
-		v.Others = append(v.Others, memoryPlot{Title: run.Phase.Title, Note: memoryNote(run.Phase), SVG: m})
+		v.Others = append(v.Others, memoryPlot{Title: run.Phase.Title, Note: memoryNote(run.Phase, v.Real), SVG: m})
 	}
 	draw(&v.TTFT, func() (template.HTML, error) { return plotCDF("TTFT, ms", ttftSeries(runs), slo.TTFT, 440, 300) })
 	draw(&v.TBT, func() (template.HTML, error) { return plotCDF("TBT, ms", tbtSeries(runs), slo.TBT, 440, 300) })
@@ -123,8 +125,8 @@ func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (report
 }
 
 // memoryNote is the caption of a small memory plot, empty for most.
-func memoryNote(p Phase) string {
-	if p.Trains {
+func memoryNote(p Phase, real bool) string {
+	if p.Trains || real {
 		return ""
 	}
 	return "A stock server: its whole pool is mapped at the start and stays."

@@ -25,7 +25,14 @@ type runner struct {
 	capacity size.Bytes
 	floor    size.Bytes
 	curve    []trainLine
-	busy     string // a warning about other work on the machine
+	busy     string     // a warning about other work on the machine
+	tmp      string     // sockets and state of the run, in memory where there is /dev/shm
+	vllm     *llmServer // the real server that serves all phases, nil with the emulator
+}
+
+// newClient is a client of the run's server behind a base URL.
+func (r *runner) newClient(url string) *client {
+	return newClient(url, servedModel, r.sizing.MaxTokens, r.sizing.EndToken)
 }
 
 // Run runs the demo and writes report.html, events.jsonl and summary.json into
@@ -35,10 +42,14 @@ func Run(ctx context.Context, out io.Writer, opts Options) (Summary, error) {
 	if err := opts.Validate(); err != nil {
 		return Summary{}, err
 	}
-	r := &runner{opts: opts, sizing: DefaultSizing(), out: out, epoch: time.Now()}
+	r := &runner{opts: opts, sizing: SizingFor(opts.Engine), out: out, epoch: time.Now()}
+	if r.opts.Window == 0 {
+		r.opts.Window = r.sizing.Window
+	}
 	if err := r.prepare(); err != nil {
 		return Summary{}, err
 	}
+	defer os.RemoveAll(r.tmp)
 	restore, err := pinProcess(r.place.Rest)
 	if err != nil {
 		return Summary{}, fmt.Errorf("demo: %w", err)
@@ -50,10 +61,19 @@ func Run(ctx context.Context, out io.Writer, opts Options) (Summary, error) {
 	if r.busy != "" {
 		fmt.Fprintln(out, "demo: warning:", r.busy)
 	}
-	fmt.Fprintf(out, "demo: %d requests in %v; %s\n", len(r.reqs), opts.Window, r.place)
+	fmt.Fprintf(out, "demo: %d requests in %v; %s\n", len(r.reqs), r.opts.Window, r.place)
 	if err := r.measureTrainer(ctx); err != nil {
 		return Summary{}, err
 	}
+	if opts.Engine == EngineVLLM {
+		defer r.closeVLLM()
+		if err := r.openVLLM(ctx); err != nil {
+			return Summary{}, fmt.Errorf("demo: %w", err)
+		}
+	}
+	r.capacity = r.sizing.Capacity(r.floor)
+	fmt.Fprintf(out, "demo: device %v = resident %v + elastic %v + floor %v + headroom %v\n",
+		r.capacity, r.sizing.Resident, r.sizing.Elastic, r.floor, r.sizing.Headroom)
 	slo, err := r.measureObjectives(ctx)
 	if err != nil {
 		return Summary{}, err
@@ -105,6 +125,12 @@ func (r *runner) prepare() error {
 			return fmt.Errorf("demo: %w", err)
 		}
 	}
+	if r.tmp, err = os.MkdirTemp("/dev/shm", "lull-demo-"); err != nil {
+		r.tmp, err = os.MkdirTemp("", "lull-demo-")
+	}
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
 	return nil
 }
 
@@ -130,22 +156,24 @@ func (r *runner) measureTrainer(ctx context.Context) error {
 	}
 	r.curve = log.curve
 	r.floor = bytesOf(log.ready.Floor).CeilTo(size.MiB)
-	r.capacity = r.sizing.Capacity(r.floor)
-	fmt.Fprintf(r.out, "demo: device %v = resident %v + elastic %v + floor %v + headroom %v\n",
-		r.capacity, r.sizing.Resident, r.sizing.Elastic, r.floor, r.sizing.Headroom)
 	return nil
 }
 
-// measureObjectives measures the idle server once.
+// measureObjectives measures the idle server once: the emulator alone, whose
+// timing training cannot disturb; a real one beside training at a small fixed
+// budget, since it shares caches and memory bandwidth with it in any case.
 func (r *runner) measureObjectives(ctx context.Context) (Objectives, error) {
 	p := Phases()[0]
+	if r.opts.Engine == EngineVLLM {
+		p = Phase{Mode: "static", StaticKVFrac: objectiveKVFrac, Trains: true}
+	}
 	p.Name = "objectives"
 	g, err := r.startRig(ctx, p, Objectives{}, r.capacity, nil)
 	if err != nil {
 		return Objectives{}, fmt.Errorf("demo: measure objectives: %w", err)
 	}
 	defer g.close()
-	c := newClient(g.proxy, servedModel, r.sizing.MaxTokens)
+	c := r.newClient(g.proxy)
 	defer c.close()
 	slo, err := measureObjectives(ctx, c, r.reqs)
 	if err != nil {
@@ -157,7 +185,7 @@ func (r *runner) measureObjectives(ctx context.Context) (Objectives, error) {
 
 func (r *runner) runPhases(ctx context.Context, slo Objectives) ([]*phaseRun, error) {
 	var runs []*phaseRun
-	for i, p := range selectPhases(r.opts.Phases) {
+	for i, p := range selectPhases(r.opts.Study, r.opts.Phases) {
 		fmt.Fprintf(r.out, "\nphase %d: %s\n", i+1, p.Title)
 		run, err := r.runPhase(ctx, p, slo)
 		if err != nil {
@@ -170,7 +198,7 @@ func (r *runner) runPhases(ctx context.Context, slo Objectives) ([]*phaseRun, er
 
 func (r *runner) summarise(runs []*phaseRun, slo Objectives) Summary {
 	s := Summary{
-		DeviceBytes: int64(r.capacity), ElasticBytes: int64(r.sizing.Elastic), FloorBytes: int64(r.floor),
+		Engine: r.opts.Engine, Study: r.opts.Study, DeviceBytes: int64(r.capacity), ElasticBytes: int64(r.sizing.Elastic), FloorBytes: int64(r.floor),
 		Handover: summariseHandovers(runs), Audit: summariseAudit(runs),
 		Seed: r.opts.Seed, Trace: traces.AzureConversationSource,
 		Machine: machine(), Busy: r.busy, Placement: r.place.String(), Command: command(os.Args),
@@ -180,6 +208,7 @@ func (r *runner) summarise(runs []*phaseRun, slo Objectives) Summary {
 	}
 	diff, steps := sameStepLoss(runs)
 	s.SameLossDiff, s.SameLossSteps = diff, steps
+	s.TokenIdentity = compareAnswers(runs)
 	s.Bars = bars(s)
 	return s
 }

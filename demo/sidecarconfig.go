@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -12,11 +13,13 @@ import (
 type sidecarConfig struct {
 	StateDir, Socket, Events string
 	Capacity, Headroom       size.Bytes
-	EngineURL                string
+	EngineKind, EngineURL    string
 	EnginePID                int
+	EnginePage               string
 	Mode                     string
 	StaticKVFrac             float64
 	SLO                      Objectives
+	Yield, Pace              string // empty is the sidecar's default
 }
 
 // deviceID is the device's name in lull.yaml; startBudget is what the trainer
@@ -37,10 +40,15 @@ func (c sidecarConfig) yaml() string {
 	line("devices:")
 	line("  - {id: %s, kind: host, capacity: %d, headroom: %d}", deviceID, int64(c.Capacity), int64(c.Headroom))
 	line("engines:")
-	line("  - {name: main, kind: emulator, url: %q, devices: [%s], pid: %d}", c.EngineURL, deviceID, c.EnginePID)
+	line("  - {name: main, kind: %s, url: %q, devices: [%s], pid: %d, page: %q}", c.EngineKind, c.EngineURL, deviceID, c.EnginePID, c.EnginePage)
 	line("trainers: {socket: %q}", c.Socket)
 	line("policy: {mode: %s, static_kv_frac: %v}", c.Mode, c.StaticKVFrac)
 	line("slo: {ttft: %s, tbt: %s}", roundUS(c.SLO.TTFT), roundUS(c.SLO.TBT))
+	if c.EngineKind == "emulator" {
+		// Its timing sleeps: there is no compute to keep out of its way.
+		c.Yield, c.Pace = "never", "never"
+	}
+	line("interference: {yield: %s, pace: %s}", cmp.Or(c.Yield, "auto"), cmp.Or(c.Pace, "auto"))
 	line("telemetry: {events: %q}", c.Events)
 	return b.String()
 }

@@ -12,6 +12,10 @@ import (
 
 // Summary is summary.json.
 type Summary struct {
+	// Engine is the LLM server, one of Engines.
+	Engine string `json:"engine"`
+	// Study is what the phases compare.
+	Study        string          `json:"study"`
 	DeviceBytes  int64           `json:"device_bytes"`
 	ElasticBytes int64           `json:"elastic_bytes"`
 	Phases       []PhaseSummary  `json:"phases"`
@@ -32,6 +36,9 @@ type Summary struct {
 	SameLossDiff float64 `json:"same_step_loss_max_rel_diff"`
 	// SameLossSteps is how many steps could be compared.
 	SameLossSteps int `json:"same_step_loss_steps"`
+	// TokenIdentity compares answers between phases; nil where the server says no
+	// token ids.
+	TokenIdentity *TokenIdentity `json:"token_identity,omitempty"`
 }
 
 // PhaseSummary is one phase.

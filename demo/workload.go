@@ -15,8 +15,8 @@ type Request struct {
 	ID string
 	// At is when it is sent, from the start of the load.
 	At time.Duration
-	// Prompt has exactly PromptTokens words; the server answers OutputTokens
-	// tokens, which the sidecar is not told.
+	// Prompt has exactly PromptTokens words, or bytes where a token is a byte; the
+	// server answers OutputTokens tokens, which the sidecar is not told.
 	Prompt                     string
 	PromptTokens, OutputTokens int
 }
@@ -33,11 +33,14 @@ func Workload(rows []traces.Row, s Sizing, window time.Duration, limit int, seed
 		}
 		r := Request{
 			ID: fmt.Sprintf("r%03d", i), At: at,
-			PromptTokens: scaleTokens(row.PromptTokens, s.TokenScale),
+			PromptTokens: s.cut(scaleTokens(row.PromptTokens, s.TokenScale)),
 			OutputTokens: min(scaleTokens(row.OutputTokens, s.TokenScale), s.MaxTokens),
 		}
 		// One generator a request: a longer slice leaves the earlier prompts alone.
 		r.Prompt = words(rand.New(rand.NewPCG(seed, uint64(i))), r.PromptTokens)
+		if s.ByteTokens {
+			r.Prompt = r.Prompt[:r.PromptTokens]
+		}
 		reqs = append(reqs, r)
 	}
 	if len(reqs) == 0 {
@@ -67,6 +70,14 @@ func warmWorkload(rows []traces.Row, s Sizing, seed uint64) ([]Request, error) {
 		reqs[i].ID = fmt.Sprintf("warm%03d", i)
 	}
 	return reqs, err
+}
+
+// cut keeps a prompt within what the server takes.
+func (s Sizing) cut(tokens int) int {
+	if s.MaxPrompt > 0 {
+		return min(tokens, s.MaxPrompt)
+	}
+	return tokens
 }
 
 func scaleTokens(n int, factor float64) int {

@@ -81,10 +81,12 @@ func TestOptionsErrorsNameTheFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Options){
-		"demo: --seconds: got 0, want 1 to 600":                           func(o *Options) { o.Window = 0 },
+		"demo: --seconds: got 0.5, want 1 to 600, or 0 for the engine's":  func(o *Options) { o.Window = time.Second / 2 },
+		`demo: --study: got "x", want memory or isolation`:                func(o *Options) { o.Study = "x" },
+		"demo: --study: got isolation with --engine emulator, want vllm":  func(o *Options) { o.Study = StudyIsolation },
 		"demo: --requests: got -1, want 0 (all) or more":                  func(o *Options) { o.Requests = -1 },
 		"demo: --trainer-nice: got 20, want 0 to 19":                      func(o *Options) { o.TrainerNice = 20 },
-		`demo: --engine: got "tgi", want emulator`:                        func(o *Options) { o.Engine = "tgi" },
+		`demo: --engine: got "tgi", want emulator or vllm`:                func(o *Options) { o.Engine = "tgi" },
 		`demo: --out: got "", want a folder`:                              func(o *Options) { o.Out = "" },
 		`demo: --phases: got "all", want some of inference-only, static-`: func(o *Options) { o.Phases = []string{"all"} },
 		"run lull demo in the repository's root or give --root":           func(o *Options) { o.Root = "/nowhere" },

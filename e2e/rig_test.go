@@ -16,7 +16,7 @@ import (
 // mib is a MiB, for what JSON tells in bytes.
 const mib = 1 << 20
 
-// rig is an emulated engine, the sidecar and a real training job on one device.
+// rig is an elastic engine, the sidecar and a real training job on one device.
 type rig struct {
 	*sidecar
 	engine, trainer *process
@@ -37,12 +37,22 @@ trainers: {socket: %[1]s/lull.sock}
 // and a burst of eight needs 200.
 func startRig(t *testing.T, script ...string) *rig {
 	t.Helper()
-	py := python(t, "LULL_TEST_PYTHON", "base")
 	r := &rig{port: freePort()}
 	r.startEngine(t)
+	r.share(t, func(dir string) []byte { return fmt.Appendf(nil, rigConfig, dir, r.port) }, script...)
+	r.waitFor(t, "training grows into idle KV memory", time.Minute, func(st state) bool {
+		return len(st.Ledger.Trainers) == 1 && st.Ledger.Trainers[0].Held > 64*mib && st.Ledger.Engines[0].Bound < 144*mib && trained(st) > 0
+	})
+	return r
+}
+
+// share starts the sidecar with a config, given its folder, and the trainer.
+func (r *rig) share(t *testing.T, config func(dir string) []byte, script ...string) {
+	t.Helper()
+	py := python(t, "LULL_TEST_PYTHON", "base")
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lull.yaml")
-	if err := os.WriteFile(path, fmt.Appendf(nil, rigConfig, dir, r.port), 0o600); err != nil {
+	if err := os.WriteFile(path, config(dir), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, line := announced(t, "rig", "serve", "--config", path)
@@ -58,10 +68,6 @@ func startRig(t *testing.T, script ...string) *rig {
 			t.Logf("trainer:\n%s\nsidecar:\n%s", r.trainer.tail(), r.p.tail())
 		}
 	})
-	r.waitFor(t, "training grows into idle KV memory", time.Minute, func(st state) bool {
-		return len(st.Ledger.Trainers) == 1 && st.Ledger.Trainers[0].Held > 64*mib && st.Ledger.Engines[0].Bound < 144*mib && trained(st) > 0
-	})
-	return r
 }
 
 // startEngine starts an engine whose pool is 256 MiB, 64 KiB a token, on the

@@ -1,0 +1,159 @@
+"""What is measured of lull-vllm. Every function gives plain figures; nothing is trimmed."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rig import MIB, FakeSidecar, Load, Server, Streams, cpu_seconds, engine_pids, process_bytes, ttft, warm
+
+from handover_bars import figures
+
+FREED = 0.97
+"""Share of the ordered bytes that the kernel must show free."""
+
+
+def distinct(seed: int, count: int, tokens: int) -> list[list[int]]:
+    """Prompts that share no prefix."""
+    chooser = random.Random(seed)
+    return [[chooser.randrange(2, 258) for _ in range(tokens)] for _ in range(count)]
+
+
+def fill(server: Server, sidecar: FakeSidecar, seed: int) -> dict[str, int]:
+    """Maps the whole pool: distinct prompts fill it with cached prefixes."""
+    while True:
+        page = sidecar.page()
+        missing = page["pool_blocks"] - page["blocks_mapped"]
+        if missing <= 2:
+            return page
+        tokens = 900
+        blocks = -(-tokens // page["block_tokens"])
+        warm(server, distinct(seed, max(1, missing // blocks + 1), tokens), 2)
+        seed += 1
+
+
+def release(server: Server, sidecar: FakeSidecar, sizes_mib: Sequence[int], count: int) -> dict[str, Any]:
+    """Order -> bytes seen free in /proc, idle engine, whole pool mapped before each order; sizes take turns."""
+    ms: dict[int, list[float]] = {size: [] for size in sizes_mib}
+    for turn in range(count):
+        for size in sizes_mib:
+            page = fill(server, sidecar, 1000 * turn + size)
+            worker, block = page["worker_pid_0"], page["block_bytes"]
+            before = process_bytes(worker)
+            blocks = page["blocks_mapped"] - size * MIB // block
+            began = time.perf_counter()
+            epoch = sidecar.order(blocks * block)
+            goal = before - FREED * size * MIB
+            while process_bytes(worker) > goal:
+                if time.perf_counter() - began > 10:
+                    raise RuntimeError(f"{size} MiB not free after 10 s: {sidecar.page()}")
+            ms[size].append((time.perf_counter() - began) * 1e3)
+            sidecar.confirmed(epoch)
+            sidecar.confirmed(sidecar.order(page["pool_blocks"] * block))
+    return {f"{size}MiB": {**figures(values), "bar_ms": round(5 + size * MIB / 10e9 * 1e3, 1)} for size, values in ms.items()}
+
+
+def withdrawal(server: Server, sidecar: FakeSidecar, count: int) -> dict[str, Any]:
+    """Steps from an order until its blocks are out of the queue, 8 streams running."""
+    chooser = random.Random(1)
+    steps: list[int] = []
+    with Streams(server, 8):
+        page = sidecar.wait(lambda p: p["running"] >= 8)
+        whole = page["pool_blocks"]
+        for turn in range(count):
+            page = sidecar.page()
+            blocks = whole if turn % 2 else chooser.randint(page["blocks_used"] + 1, whole - 1)
+            before = page["steps"]
+            epoch = sidecar.order(blocks * page["block_bytes"])
+            page = sidecar.wait(lambda p, epoch=epoch: p["applied_epoch"] == epoch)  # type: ignore[misc]
+            steps.append(page["steps"] - before)
+            time.sleep(chooser.uniform(0.01, 0.05))
+        sidecar.confirmed(sidecar.order(whole * page["block_bytes"]))
+    return {"n": count, "max_steps": max(steps), "within_one": sum(s <= 1 for s in steps)}
+
+
+def age(server: Server, sidecar: FakeSidecar, seconds: float) -> dict[str, Any]:
+    """Age of the page whenever one looks, and whether each step's page could be seen, 8 streams running."""
+    ages: list[float] = []
+    written: dict[int, int] = {}
+    with Streams(server, 8):
+        sidecar.wait(lambda p: p["running"] >= 8)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            page = sidecar.page()
+            ages.append((time.monotonic_ns() - page["written_ns"]) / 1e6)
+            written.setdefault(page["steps"], page["written_ns"])
+            time.sleep(0.001)
+    order = sorted(written)
+    gaps = [(written[b] - written[a]) / 1e6 / (b - a) for a, b in zip(order, order[1:], strict=False)]
+    between = figures(gaps)
+    return {"age": figures(ages), "between_steps": between, "steps": order[-1] - order[0], "pages_seen": len(order)}
+
+
+def throughput(on: Server, off: Server, load: Load, pairs: int, prompts: int) -> dict[str, Any]:
+    """`vllm bench serve` against a server with the plugin and one without, taking turns in ABBA order."""
+    pids = {on: engine_pids(on), off: engine_pids(off)}
+    for server in (on, off):
+        load.run(server, prompts, 0)
+    ratios: list[float] = []
+    cpu: list[float] = []
+    runs: list[dict[str, float]] = []
+    for pair in range(pairs):
+        seen: dict[Server, tuple[float, float]] = {}
+        for server in (on, off) if pair % 2 else (off, on):
+            before = cpu_seconds(pids[server])
+            result = load.run(server, prompts, pair + 1)
+            seen[server] = (float(result["output_throughput"]), cpu_seconds(pids[server]) - before)
+        ratios.append(seen[on][0] / seen[off][0] - 1)
+        cpu.append(seen[on][1] / seen[off][1] - 1)
+        runs.append({"on_tokens_per_s": round(seen[on][0], 1), "off_tokens_per_s": round(seen[off][0], 1)})
+    return {"pairs": pairs, "change": spread(ratios), "cpu_per_token_change": spread(cpu), "runs": runs}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median with its 95 % interval by the bootstrap (2,000 draws, seeded), and the extremes."""
+    draw = random.Random(1)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
+    low, high = medians[49], medians[1949]
+    keys = ("median", "low", "high", "min", "max")
+    return {k: round(v, 4) for k, v in zip(keys, (statistics.median(values), low, high, min(values), max(values)), strict=True)}
+
+
+def idle_price(told: Server, sidecar: FakeSidecar, kept: Server, bursts: int) -> dict[str, Any]:
+    """What an idle pool of at most 5 % costs: prefix hits and TTFT of bursts whose prompts share beginnings.
+
+    Bursts of both servers take turns. `kept` is a stock vLLM, whose pool and cache stay; `told` is ordered to 5 % of
+    its pool once it is idle, and to the whole pool when its next burst begins.
+    """
+    page = sidecar.page()
+    whole, block = page["pool_blocks"], page["block_bytes"]
+    shared = distinct(77, 2, 512)
+    servers = {"kept": kept, "told": told}
+    out: dict[str, dict[str, Any]] = {name: {"ttft": [], "hits": 0.0, "queries": 0.0} for name in servers}
+    idle: list[float] = []
+    for burst in range(bursts + 1):
+        own = distinct(burst, 6, 32)
+        for name, server in servers.items():
+            before = cache_counts(server)
+            if name == "told":
+                sidecar.confirmed(sidecar.order(whole * block))
+            firsts = [ttft(server, shared[i % 2] + tail, 16) for i, tail in enumerate(own)]
+            after = cache_counts(server)
+            if burst:  # the first burst meets an empty cache
+                out[name]["ttft"] += firsts
+                out[name]["hits"] += after[0] - before[0]
+                out[name]["queries"] += after[1] - before[1]
+            if name == "told":
+                sidecar.confirmed(sidecar.order(whole // 20 * block))
+                idle.append(sidecar.page()["blocks_mapped"] / whole)
+    sidecar.confirmed(sidecar.order(whole * block))
+    rows = {n: {"ttft": figures(seen["ttft"]), "hit_rate": round(seen["hits"] / seen["queries"], 4)} for n, seen in out.items()}
+    return {**rows, "idle_pool_share_max": round(max(idle), 4), "bursts": bursts}
+
+
+def cache_counts(server: Server) -> tuple[float, float]:
+    """Tokens found in the prefix cache, and looked up, since the start."""
+    return server.metric("vllm:prefix_cache_hits_total"), server.metric("vllm:prefix_cache_queries_total")
