@@ -20,6 +20,7 @@ func Default() File {
 		},
 		Admission: Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
 		Proxy:     Proxy{IdleTimeout: 5 * time.Minute},
+		SLO:       defaultSLO(),
 		Telemetry: Telemetry{LogLevel: "info"},
 	}
 }

@@ -19,6 +19,7 @@ type verdict struct {
 type request struct {
 	id       handover.RequestID
 	engine   handover.EngineID
+	promise  *promise     // set in the gate before the request goes; its relay's own
 	verdict  chan verdict // one word, buffered
 	tokens   atomic.Int64 // content tokens so far
 	events   atomic.Int64 // generation events so far, with text or without
