@@ -57,7 +57,9 @@ func take(ctx context.Context, cfg Config, settle time.Duration) (Result, error)
 }
 
 // write puts the objectives into the config's file, unless a rule forbids it.
-func (r Result) write(out io.Writer) error {
+func (r Result) write(out io.Writer) error { return r.writeWith(out, replaceFile) }
+
+func (r Result) writeWith(out io.Writer, replace func(path string, text []byte) error) error {
 	path := r.Config.Write
 	if path == "" {
 		return nil
@@ -73,7 +75,7 @@ func (r Result) write(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(path, text); err != nil {
+	if err := replace(path, text); err != nil {
 		return fmt.Errorf("calibrate: write %s: %w; the file is as it was", path, err)
 	}
 	fmt.Fprintf(out, "\n%s: slo.ttft, ttft_per_token, ttft_factor and tbt are set; the rest of the file is as it was\n", path)

@@ -1,7 +1,10 @@
 package calibrate
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -211,5 +214,50 @@ func TestKeyGoesToTheServerAndIsNotPrinted(t *testing.T) {
 	err := Run(t.Context(), &strings.Builder{}, cfg)
 	if seen != "Bearer sk-secret" || err == nil || strings.Contains(err.Error(), "sk-secret") {
 		t.Errorf("the server saw %q, the error is %v", seen, err)
+	}
+}
+
+func TestServerThatDoesNotAnswerIsLeftAfterTheLimit(t *testing.T) {
+	url := fake(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has left
+		<-r.Context().Done()
+	})
+	cfg := quick(url)
+	cfg.Limit = 20 * ms
+	err := Run(t.Context(), &strings.Builder{}, cfg)
+	if want := "calibrate: request of 256 words for 8 tokens to " + url + ": "; err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want %sthe limit that passed", err, want)
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestResultThatCannotBePrintedIsNotWritten(t *testing.T) {
+	path, before := someFile(t)
+	cfg := quick(emulated(t))
+	cfg.Write = path
+	const want = "calibrate: print the result: no space left on device; nothing is written"
+	if err := Run(t.Context(), full{}, cfg); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if read(t, path) != before {
+		t.Error("the file was written")
+	}
+}
+
+func TestFileThatCannotBeReplacedStaysAsItWas(t *testing.T) {
+	path, before := someFile(t)
+	r := result(t, nil)
+	r.Config.Write = path
+	gone := errors.New("the disk is gone")
+	err := r.writeWith(io.Discard, func(string, []byte) error { return gone })
+	if want := "calibrate: write " + path + ": the disk is gone; the file is as it was"; err == nil || err.Error() != want || !errors.Is(err, gone) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if read(t, path) != before {
+		t.Error("the file changed")
 	}
 }

@@ -58,6 +58,7 @@ func TestOneMissOfAHundredIsWithin99Percent(t *testing.T) {
 		{Tally{Within: 99, Beyond: 1}, 990_000, true, 0, 1, true},
 		{Tally{Within: 98, Beyond: 1}, 990_000, false, 1 - 100.0/99, 100.0 / 99, true},
 		{Tally{Within: 99, Missing: 1}, 990_000, true, 0, 1, true},
+		{Tally{Within: 98, Missing: 2}, 990_000, false, -1, 2, true},
 		{Tally{Within: 80, Beyond: 10, Missing: 10}, 990_000, false, -19, 20, true},
 		{Tally{Within: 100}, 990_000, true, 1, 0, true},
 		{Tally{Within: 5}, HardLimit, true, 1, 0, true},

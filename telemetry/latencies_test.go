@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"pgregory.net/rapid"
 )
 
@@ -81,5 +82,18 @@ func TestLatenciesOutOfRangeCountAsTheLimits(t *testing.T) {
 	got, n := l.Quantiles(0.5, 1)
 	if n != 2 || got[0] != 0 || got[1] < hdrMost || got[1] > hdrMost+hdrMost/1000 || l.Longest() != 3*time.Hour {
 		t.Errorf("got %v of %d, longest %v, want 0 and an hour, and 3h exactly", got, n, l.Longest())
+	}
+}
+
+func TestMergeSaysHowManySamplesWereOutOfRange(t *testing.T) {
+	wider := &Latencies{hdr: hdrhistogram.New(1, (10 * hdrMost).Microseconds(), hdrDigits)}
+	for range 3 {
+		if err := wider.hdr.RecordValue((9 * hdrMost).Microseconds()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "telemetry: merge latencies: got 3 samples out of range, want none; they are lost"
+	if err := recorded(time.Second).Merge(wider); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
