@@ -125,6 +125,10 @@ func (c *client) exchange(ctx context.Context, words, answer int, first func()) 
 		return Measured{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	// A server that closed the kept connection just then (llama.cpp's does) has not
+	// begun: net/http may send it again on a fresh one. A nil value says so without
+	// sending a header.
+	req.Header["Idempotency-Key"] = nil
 	if c.cfg.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
 	}

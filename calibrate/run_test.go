@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lull-project/lull/config"
@@ -227,6 +230,32 @@ func TestServerThatDoesNotAnswerIsLeftAfterTheLimit(t *testing.T) {
 	err := Run(t.Context(), &strings.Builder{}, cfg)
 	if want := "calibrate: request of 256 words for 8 tokens to " + url + ": "; err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want %sthe limit that passed", err, want)
+	}
+}
+
+type servedKey struct{}
+
+func TestKeptConnectionThatTheServerClosedIsNoError(t *testing.T) {
+	var prompts atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if served := r.Context().Value(servedKey{}).(*atomic.Int64); served.Add(1) > 1 {
+			panic(http.ErrAbortHandler) // closes a connection on which a request was answered already
+		}
+		if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
+			_, _ = io.WriteString(w, `{"data":[{"id":"m"}]}`)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		content := `{"choices":[{"delta":{"content":"a"}}]}`
+		stream(w, content, content, fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":2}}`, 10+prompts.Add(1)%2))
+	}))
+	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, servedKey{}, &atomic.Int64{})
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	if err := Run(t.Context(), &strings.Builder{}, quick(s.URL)); err != nil {
+		t.Error(err)
 	}
 }
 
