@@ -42,9 +42,10 @@ const (
 // layers is the diagram of docs/ARCHITECTURE.md, "Who may import whom".
 var layers = map[string]layer{
 	".":              {[]string{"cli"}, "main.go only hands over to cli"},
-	"cli":            {[]string{"sidecar", "config", "demo", "emulator", "emulator/model", "benchmarks", "proxy", "engine", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "size"}, "cli is thin, and nothing imports it but main.go"},
+	"cli":            {[]string{"sidecar", "config", "calibrate", "demo", "emulator", "emulator/model", "benchmarks", "proxy", "engine", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "size"}, "cli is thin, and nothing imports it but main.go"},
 	"sidecar":        {[]string{"config", "proxy", "engine", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "size"}, "sidecar wires edges and core; it knows no engine to test against and no evidence"},
 	"config":         {[]string{"handover", "proxy", "engine", "device", "trainer", "admin", "telemetry", "slo", "size"}, "config joins the packages' own Configs"},
+	"calibrate":      {[]string{"config", "engine", "slo", "size"}, "calibrate is a client that measures a server; it knows no sidecar, and only cli imports it"},
 	"proxy":          {[]string{"size"}, edgeRule},
 	"engine":         {[]string{"size"}, edgeRule},
 	"device":         {[]string{"size"}, edgeRule},

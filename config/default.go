@@ -23,6 +23,7 @@ func Default() File {
 		Proxy:        Proxy{IdleTimeout: 5 * time.Minute},
 		Interference: Interference{Yield: Auto, Pace: Auto, ProgressFloor: slo.DefaultPacer().Floor},
 		Telemetry:    Telemetry{LogLevel: "info"},
+		SLO:          defaultSLO(),
 	}
 }
 

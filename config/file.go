@@ -131,12 +131,6 @@ type Proxy struct {
 	IdleTimeout time.Duration `koanf:"idle_timeout"`
 }
 
-// SLO is the objectives; 0 means none.
-type SLO struct {
-	TTFT time.Duration `koanf:"ttft"`
-	TBT  time.Duration `koanf:"tbt"`
-}
-
 // Telemetry is what Lull says of itself.
 type Telemetry struct {
 	// LogLevel is debug, info, warn or error.

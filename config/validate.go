@@ -44,6 +44,9 @@ func (f File) Validate() error {
 	if !slices.Contains(logLevels, f.Telemetry.LogLevel) {
 		return fmt.Errorf("telemetry.log_level: got %q, want one of %v", f.Telemetry.LogLevel, logLevels)
 	}
+	if err := f.SLO.validate(); err != nil {
+		return err
+	}
 	if err := f.Core().Validate(); err != nil {
 		return err
 	}

@@ -27,7 +27,6 @@ const (
 // yielding while a request's slack is short, and over seconds, by a duty cycle.
 // All but Gap runs on the loop's goroutine.
 type compute struct {
-	objective    slo.Objective
 	yields, pace bool
 	yielder      slo.Yielder
 
@@ -46,26 +45,24 @@ type advice struct {
 	duty  float64
 }
 
-func newCompute(o slo.Objective, c config.Interference) *compute {
-	out := &compute{objective: o, yields: c.Yield == config.Auto, pace: c.Pace == config.Auto, yielder: slo.DefaultYielder(), pacer: slo.DefaultPacer()}
+// newCompute watches nothing where nothing is promised: nobody can be late.
+func newCompute(promised bool, c config.Interference) *compute {
+	out := &compute{yields: promised && c.Yield == config.Auto, pace: promised && c.Pace == config.Auto, yielder: slo.DefaultYielder(), pacer: slo.DefaultPacer()}
 	out.pacer.Floor = c.ProgressFloor
 	out.said.duty = 1
 	return out
 }
 
-// active says whether there is anything to watch: without an objective nobody
-// can be late.
-func (c *compute) active() bool {
-	return c.yields && (c.objective.TTFT > 0 || c.objective.TBT > 0) || c.pace && c.objective.TBT > 0
-}
+// active says whether there is anything to watch.
+func (c *compute) active() bool { return c.yields || c.pace }
 
-// gap takes one gap that a client saw.
-func (c *compute) gap(d time.Duration) {
-	if !c.pace {
+// gap takes one gap that a client saw and what it was promised.
+func (c *compute) gap(p *promise, d time.Duration) {
+	if !c.pace || p == nil {
 		return
 	}
 	c.mu.Lock()
-	c.pacer.Gap(d)
+	c.pacer.Gap(d, p.TBT)
 	c.mu.Unlock()
 }
 
@@ -75,7 +72,7 @@ func (c *compute) due(at handover.At, live int) bool {
 }
 
 // advise decides for a moment. pressure is the highest of the live requests,
-// decoding how many of them have a first token.
+// decoding how many of them have a first token and a TBT limit.
 func (c *compute) advise(at handover.At, pressure float64, decoding int) advice {
 	c.lastAt = at
 	a := advice{duty: 1}
@@ -84,7 +81,7 @@ func (c *compute) advise(at handover.At, pressure float64, decoding int) advice 
 	}
 	if c.pace {
 		c.mu.Lock()
-		a.duty = c.pacer.Step(at, decoding, c.objective)
+		a.duty = c.pacer.Step(at, decoding)
 		c.mu.Unlock()
 	}
 	return a
@@ -120,7 +117,7 @@ func abs(v float64) float64 { return max(v, -v) }
 // Trainers that connect later hear it at the next renewal.
 func (l *loop) advise() {
 	at := l.now()
-	pressure, decoding := l.requests.pressure(at, l.compute.objective, l.view.score.predictedPrefill())
+	pressure, decoding := l.requests.pressure(at, l.view.score.predictedPrefill())
 	before := l.compute.said
 	m := l.compute.message(at, l.compute.advise(at, pressure, decoding))
 	if m == nil {

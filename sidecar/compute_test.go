@@ -12,8 +12,8 @@ import (
 
 var both = config.Interference{Yield: config.Auto, Pace: config.Auto, ProgressFloor: 0.05}
 
-func objectives() slo.Objective {
-	return slo.Objective{TTFT: 200 * time.Millisecond, TBT: 80 * time.Millisecond}
+func promised() *promise {
+	return &promise{stream: true, Promise: slo.Promise{TTFT: slo.Line{Base: 200 * time.Millisecond}, TBT: 80 * time.Millisecond}}
 }
 
 // told steps the advice every computeEvery and lists what was sent.
@@ -28,7 +28,7 @@ func told(c *compute, at *handover.At, pressure float64, decoding, steps int) (s
 }
 
 func TestYieldIsSaidAtOnceRenewedWithinItsLeaseAndTakenBackAtOnce(t *testing.T) {
-	c, at := newCompute(objectives(), both), handover.At(0)
+	c, at := newCompute(true, both), handover.At(0)
 	if sent := told(c, &at, 0.3, 1, 5); len(sent) != 0 {
 		t.Errorf("with slack: sent %v, want nothing", sent)
 	}
@@ -47,11 +47,11 @@ func TestYieldIsSaidAtOnceRenewedWithinItsLeaseAndTakenBackAtOnce(t *testing.T) 
 }
 
 func TestPaceIsSaidWhenItMovesAndBeforeItsLeaseEnds(t *testing.T) {
-	c, at := newCompute(objectives(), both), handover.At(0)
+	c, at := newCompute(true, both), handover.At(0)
 	var sent []trainer.Message
 	for range 30 { // three seconds of gaps far above the target
 		for range 10 {
-			c.gap(75 * time.Millisecond)
+			c.gap(promised(), 75*time.Millisecond)
 		}
 		sent = append(sent, told(c, &at, 0.1, 1, 10)...)
 	}
@@ -72,9 +72,8 @@ func TestPaceIsSaidWhenItMovesAndBeforeItsLeaseEnds(t *testing.T) {
 
 func TestNothingIsWatchedWithoutAnObjectiveOrWhereItIsOff(t *testing.T) {
 	for name, c := range map[string]*compute{
-		"no objective":           newCompute(slo.Objective{}, both),
-		"off":                    newCompute(objectives(), config.Interference{Yield: config.Never, Pace: config.Never, ProgressFloor: 0.05}),
-		"pace alone without tbt": newCompute(slo.Objective{TTFT: time.Second}, config.Interference{Yield: config.Never, Pace: config.Auto, ProgressFloor: 0.05}),
+		"no objective": newCompute(false, both),
+		"off":          newCompute(true, config.Interference{Yield: config.Never, Pace: config.Never, ProgressFloor: 0.05}),
 	} {
 		if c.active() || c.due(time.Hour, 5) {
 			t.Errorf("%s: active, want not", name)
@@ -83,21 +82,26 @@ func TestNothingIsWatchedWithoutAnObjectiveOrWhereItIsOff(t *testing.T) {
 }
 
 func TestPressureIsThatOfStreamsWhichTheServerHas(t *testing.T) {
-	o := objectives()
 	r := newRequests()
 	prefill := 50 * time.Millisecond
-	if p, n := r.pressure(time.Second, o, prefill); p != 0 || n != 0 {
+	if p, n := r.pressure(time.Second, prefill); p != 0 || n != 0 {
 		t.Errorf("no requests: got %v of %d", p, n)
 	}
-	r.add("held", "e", 0, true)                       // waits for memory
-	r.add("whole", "e", 0, false).decided.Store(true) // not a stream
-	first := r.add("first", "e", 900*time.Millisecond, true)
-	first.decided.Store(true)
-	if p, n := r.pressure(time.Second, o, prefill); p != 0.5 || n != 0 {
+	add := func(id handover.RequestID, at handover.At, p *promise, decided bool) *request {
+		req := r.add(id, "e", at)
+		req.promise = p
+		req.decided.Store(decided)
+		return req
+	}
+	add("held", 0, promised(), false)                            // waits for memory
+	add("whole", 0, &promise{Promise: promised().Promise}, true) // not a stream
+	add("free", 0, nil, true)                                    // nothing promised
+	first := add("first", 900*time.Millisecond, promised(), true)
+	if p, n := r.pressure(time.Second, prefill); p != 0.5 || n != 0 {
 		t.Errorf("waiting for its first token for 100 of 200 ms: got %v of %d, want 0.5 of none decoding", p, n)
 	}
 	first.stepAt.Store(int64(980 * time.Millisecond))
-	if p, n := r.pressure(time.Second, o, prefill); p != 0.25 || n != 1 {
+	if p, n := r.pressure(time.Second, prefill); p != 0.25 || n != 1 {
 		t.Errorf("silent for 20 of 80 ms: got %v of %d, want 0.25 of one", p, n)
 	}
 }

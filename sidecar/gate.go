@@ -7,7 +7,6 @@ import (
 
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/proxy"
-	"github.com/lull-project/lull/slo"
 	"github.com/lull-project/lull/telemetry"
 )
 
@@ -34,12 +33,13 @@ type gate struct {
 func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	g.metrics.RequestStarted()
 	id := handover.RequestID(r.ID)
-	req := g.loop.requests.add(id, handover.EngineID(r.Engine), g.loop.now(), r.Stream)
+	req := g.loop.requests.add(id, handover.EngineID(r.Engine), g.loop.now())
+	req.promise = g.score.promise(ctx, r)
 	if !g.lent() {
 		req.decided.Store(true)
 		return proxy.Verdict{Forward: true, Outcome: proxy.OutcomeForwarded}
 	}
-	slack := g.score.slack(r.ArrivedAt)
+	slack := g.score.slack(req.promise, r.ArrivedAt)
 	limit, stop := context.WithTimeout(ctx, slack+answerLimit)
 	defer stop()
 	g.loop.post(limit, input{event: func(at handover.At) handover.Event {
@@ -81,8 +81,8 @@ func (g *gate) Content(id string, at time.Time, tokens int) {
 	if last := req.lastAt.Swap(offset); last != 0 {
 		gap := time.Duration(offset - last)
 		g.metrics.Gap(gap)
-		g.score.gap(gap)
-		g.loop.compute.gap(gap)
+		g.score.gap(req.promise, at, gap)
+		g.loop.compute.gap(req.promise, gap)
 	}
 }
 
@@ -99,15 +99,17 @@ func (g *gate) Event(id string, at time.Time) {
 // ending.
 func (g *gate) Done(r proxy.Record) {
 	id := handover.RequestID(r.ID)
-	if g.loop.requests.get(id) == nil {
+	req := g.loop.requests.get(id)
+	if req == nil {
 		g.metrics.RequestStarted() // ended before it was admitted: its body could not be read
+		req = &request{}
 	}
 	ttft, _ := r.TTFT()
 	g.metrics.RequestDone(telemetry.Request{
 		Model: r.Model, Outcome: r.Outcome, TTFT: ttft, Held: heldTime(r),
 		PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
 	})
-	g.score.done(r)
+	g.score.done(req.promise, r)
 	finished := input{event: func(at handover.At) handover.Event {
 		g.loop.requests.remove(id)
 		prompt, output := 0, 0
@@ -130,6 +132,3 @@ func heldTime(r proxy.Record) time.Duration {
 	}
 	return r.Held
 }
-
-// objective is the config's, in the core's words.
-func objective(ttft, tbt time.Duration) slo.Objective { return slo.Objective{TTFT: ttft, TBT: tbt} }

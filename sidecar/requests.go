@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/handover"
-	"github.com/lull-project/lull/slo"
 )
 
 // verdict is the core's word on one request.
@@ -20,12 +19,12 @@ type verdict struct {
 type request struct {
 	id       handover.RequestID
 	engine   handover.EngineID
+	promise  *promise     // set in the gate before the request goes; its relay's own
 	verdict  chan verdict // one word, buffered
 	tokens   atomic.Int64 // content tokens so far
 	events   atomic.Int64 // generation events so far, with text or without
 	lastAt   atomic.Int64 // offset of the last content event
 	arrived  handover.At  // when it was admitted to the table
-	stream   bool         // answers token by token: its TTFT and gaps are felt
 	stepAt   atomic.Int64 // offset of the last generation event, 0 before the first
 	reported int64        // loop only: tokens that the core knows of
 	decided  atomic.Bool
@@ -41,8 +40,8 @@ type requests struct {
 
 func newRequests() *requests { return &requests{byID: map[handover.RequestID]*request{}} }
 
-func (r *requests) add(id handover.RequestID, engine handover.EngineID, at handover.At, stream bool) *request {
-	req := &request{id: id, engine: engine, verdict: make(chan verdict, 1), arrived: at, stream: stream}
+func (r *requests) add(id handover.RequestID, engine handover.EngineID, at handover.At) *request {
+	req := &request{id: id, engine: engine, verdict: make(chan verdict, 1), arrived: at}
 	r.mu.Lock()
 	r.byID[id] = req
 	r.mu.Unlock()
@@ -89,20 +88,25 @@ func (r *requests) held() map[handover.RequestID]*request {
 	return out
 }
 
-// pressure is the highest of the requests that the server has, and how many of
-// them decode. One that is held waits for memory, not for the device's time.
-func (r *requests) pressure(at handover.At, o slo.Objective, prefill time.Duration) (highest float64, decoding int) {
+// pressure is the highest of the streams that the server has, and how many of
+// them decode under a TBT limit. One that is held waits for memory, not for the
+// device's time; an answer that comes whole shows nothing until its end.
+func (r *requests) pressure(at handover.At, prefill time.Duration) (highest float64, decoding int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, req := range r.byID {
-		if !req.stream || !req.decided.Load() {
+		if !req.decided.Load() {
+			continue // its promise may be being written
+		}
+		p := req.promise
+		if p == nil || !p.stream {
 			continue
 		}
 		last := handover.At(req.stepAt.Load())
-		if last > 0 {
+		if last > 0 && p.TBT > 0 {
 			decoding++
 		}
-		highest = max(highest, o.Pressure(at-req.arrived, prefill, at-last, last > 0))
+		highest = max(highest, p.Pressure(p.promptTokens, at-req.arrived, prefill, at-last, last > 0))
 	}
 	return highest, decoding
 }

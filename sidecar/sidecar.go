@@ -74,12 +74,10 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 
 // wire makes the loop and the gate.
 func (s *Sidecar) wire() {
-	score := &score{
-		objective: objective(s.file.SLO.TTFT, s.file.SLO.TBT), spare: s.file.Admission.Within, now: time.Now, metrics: s.metrics,
-	}
+	score := newScore(s.file.SLO, s.file.Admission.Within, time.Now, s.metrics)
 	s.loop = &loop{
 		ctx: context.Background(), clock: time.Now, start: time.Now(), inputs: make(chan input, inputQueue), log: s.log,
-		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(score.objective, s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
+		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(len(score.objectives) > 0, s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),
 	}
@@ -226,7 +224,7 @@ func (s *Sidecar) listen() (*servers, error) {
 	out := &servers{
 		log:      s.log,
 		path:     path,
-		data:     proxy.Server(path),
+		data:     proxy.Server(newHeaders(s.file.SLO, s.metrics).read(path)),
 		operator: &http.Server{Handler: admin.New(s, s.metrics.Handler()), ReadHeaderTimeout: 10 * time.Second},
 	}
 	out.data.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)

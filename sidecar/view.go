@@ -7,7 +7,6 @@ import (
 
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
-	"github.com/lull-project/lull/slo"
 	"github.com/lull-project/lull/trainer"
 )
 
@@ -25,7 +24,7 @@ type State struct {
 	Ledger   *handover.State `json:"ledger,omitempty"`
 	Engines  []EngineState   `json:"engines"`
 	Trainers []TrainerState  `json:"trainers"`
-	SLO      slo.Attainment  `json:"slo"`
+	SLO      []SLOState      `json:"slo"`
 	Problems []string        `json:"problems"`
 }
 
@@ -172,7 +171,7 @@ func (v *view) engineStates(l *loop) []EngineState {
 
 // read is the state as of now, for the admin API.
 func (v *view) read() State {
-	attained := v.score.attainment()
+	attained := v.score.state()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.state

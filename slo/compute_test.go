@@ -10,7 +10,7 @@ import (
 )
 
 func TestPressureIsThePartOfTheObjectiveThatIsUsedUp(t *testing.T) {
-	o := Objective{TTFT: 200 * ms, TBT: 80 * ms}
+	p := Promise{TTFT: Line{Base: 100 * ms, PerToken: ms}, TBT: 80 * ms} // 200 ms for 100 tokens
 	for _, c := range []struct {
 		since, prefill, silence time.Duration
 		started                 bool
@@ -22,11 +22,11 @@ func TestPressureIsThePartOfTheObjectiveThatIsUsedUp(t *testing.T) {
 		{400 * ms, 50 * ms, 20 * ms, true, 0.25},
 		{400 * ms, 50 * ms, 0, true, 0},
 	} {
-		if got := o.Pressure(c.since, c.prefill, c.silence, c.started); math.Abs(got-c.want) > 1e-9 {
+		if got := p.Pressure(100, c.since, c.prefill, c.silence, c.started); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("Pressure(%v, %v, %v, %v) = %v, want %v", c.since, c.prefill, c.silence, c.started, got, c.want)
 		}
 	}
-	if got := (Objective{}).Pressure(time.Hour, 0, time.Hour, true); got != 0 {
+	if got := (Promise{}).Pressure(9, time.Hour, 0, time.Hour, true); got != 0 {
 		t.Errorf("without an objective: got %v, want 0", got)
 	}
 }
@@ -59,6 +59,9 @@ func TestYieldingNeverFlipsInsideItsBand(t *testing.T) {
 	})
 }
 
+// limit is the TBT limit of the simulated requests.
+const limit = 80 * ms
+
 // plant is a server whose mean gap rises with the duty of training beside it.
 type plant struct {
 	idle  time.Duration // gap without training
@@ -75,15 +78,15 @@ func (p plant) gap(duty float64) time.Duration {
 // settle runs the loop against a plant; duties are those after each step. The
 // gaps of an interval were made under the duty of the interval before: one
 // interval of delay.
-func settle(p *Pacer, from time.Duration, pl plant, o Objective, steps int) (duties []float64, last time.Duration) {
-	duty, before := p.Step(from, 1, o), 1.0
+func settle(p *Pacer, from time.Duration, pl plant, steps int) (duties []float64, last time.Duration) {
+	duty, before := p.Step(from, 1), 1.0
 	for i := range steps {
 		for range 16 {
-			p.Gap(pl.gap(before))
+			p.Gap(pl.gap(before), limit)
 		}
 		before = duty
 		last = from + time.Duration(i+1)*p.Every
-		duty = p.Step(last, 1, o)
+		duty = p.Step(last, 1)
 		duties = append(duties, duty)
 	}
 	return duties, last
@@ -93,7 +96,6 @@ func settle(p *Pacer, from time.Duration, pl plant, o Objective, steps int) (dut
 // speed and the training's weight up and down. From two seconds after a step the
 // duty stays where it is, and on its way it goes past its rest point by little.
 func TestPaceSettlesWithinTwoSecondsAfterAStepAndDoesNotSwing(t *testing.T) {
-	o := Objective{TBT: 80 * ms}
 	for _, c := range []struct {
 		name        string
 		idle        time.Duration
@@ -107,8 +109,8 @@ func TestPaceSettlesWithinTwoSecondsAfterAStepAndDoesNotSwing(t *testing.T) {
 	} {
 		p := DefaultPacer()
 		rng := rand.New(rand.NewPCG(1, 1))
-		_, at := settle(&p, 0, plant{20 * ms, 0, 0, rng}, o, 20) // full speed before the step
-		duties, _ := settle(&p, at, plant{c.idle, c.slope, 0, rng}, o, 60)
+		_, at := settle(&p, 0, plant{20 * ms, 0, 0, rng}, 20) // full speed before the step
+		duties, _ := settle(&p, at, plant{c.idle, c.slope, 0, rng}, 60)
 		for i, d := range duties[20:] {
 			if math.Abs(d-c.rest) > 0.05 {
 				t.Errorf("%s: step %d: duty %.3f, want %.2f within 0.05 from 2 s on", c.name, 20+i, d, c.rest)
@@ -126,8 +128,7 @@ func TestPaceSettlesWithinTwoSecondsAfterAStepAndDoesNotSwing(t *testing.T) {
 
 func TestPaceUnderNoiseStaysNearItsRestPoint(t *testing.T) {
 	p := DefaultPacer()
-	o := Objective{TBT: 80 * ms}
-	duties, _ := settle(&p, 0, plant{40 * ms, 1, 0.5, rand.New(rand.NewPCG(2, 3))}, o, 500)
+	duties, _ := settle(&p, 0, plant{40 * ms, 1, 0.5, rand.New(rand.NewPCG(2, 3))}, 500)
 	sum := 0.0
 	for _, d := range duties[30:] {
 		sum += d
@@ -142,26 +143,25 @@ func TestPaceUnderNoiseStaysNearItsRestPoint(t *testing.T) {
 
 func TestTrainingHasTheDeviceToItselfWithoutRequests(t *testing.T) {
 	p := DefaultPacer()
-	o := Objective{TBT: 80 * ms}
-	duties, at := settle(&p, 0, plant{70 * ms, 1, 0, rand.New(rand.NewPCG(1, 1))}, o, 60)
+	duties, at := settle(&p, 0, plant{70 * ms, 1, 0, rand.New(rand.NewPCG(1, 1))}, 60)
 	if d := duties[len(duties)-1]; d != p.Floor {
 		t.Fatalf("under overload: duty %v, want the floor %v", d, p.Floor)
 	}
-	if d := p.Step(at+ms, 0, o); d != 1 {
+	if d := p.Step(at+ms, 0); d != 1 {
 		t.Errorf("without requests: duty %v, want 1 at once", d)
 	}
-	if d := p.Step(at+2*ms, 1, Objective{}); d != 1 {
-		t.Errorf("without an objective: duty %v, want 1", d)
+	p.Gap(time.Hour, 0)
+	if d := p.Step(at+time.Second, 1); d != 1 {
+		t.Errorf("after a gap that nothing limits: duty %v, want 1", d)
 	}
 }
 
 func TestAnIntervalWithoutAGapChangesNothing(t *testing.T) {
 	p := DefaultPacer()
-	o := Objective{TBT: 80 * ms}
-	p.Step(0, 1, o)
-	p.Gap(160 * ms)
-	before := p.Step(100*ms, 1, o)
-	if after := p.Step(200*ms, 1, o); before >= 1 || after != before {
+	p.Step(0, 1)
+	p.Gap(160*ms, limit)
+	before := p.Step(100*ms, 1)
+	if after := p.Step(200*ms, 1); before >= 1 || after != before {
 		t.Errorf("got %v then %v, want less than 1 and the same", before, after)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // the slow loop beside Yielder. It is an integral controller on the logarithm of
 // the duty,
 //
-//	duty *= exp(Gain * (1 - load/Target)),    load = mean gap / TBT objective,
+//	duty *= exp(Gain * (1 - load/Target)),    load = mean of gap / TBT limit,
 //
 // stepped every Every while requests decode. Where the gap rises with the duty
 // as g0*(1 + a*duty), the loop's gain around its rest point is at most Gain, so
@@ -27,7 +27,7 @@ type Pacer struct {
 	Every time.Duration
 
 	duty float64
-	sum  time.Duration
+	sum  float64
 	n    int
 	at   time.Duration // of the last step, on the caller's clock
 }
@@ -38,26 +38,30 @@ func DefaultPacer() Pacer {
 	return Pacer{Target: 0.7, Gain: 0.5, Floor: 0.05, Every: 100 * time.Millisecond, duty: 1}
 }
 
-// Gap takes one gap between two tokens of a request.
-func (p *Pacer) Gap(d time.Duration) {
-	p.sum += d
-	p.n++
+// Gap takes one gap between two tokens of a request, and the request's limit on
+// it; without a limit it says nothing.
+func (p *Pacer) Gap(d, limit time.Duration) {
+	if limit > 0 {
+		p.sum += float64(d) / float64(limit)
+		p.n++
+	}
 }
 
-// Step returns the duty at a moment. live is how many requests decode: without
-// any, training has the device to itself, at once. An interval without a gap
-// though requests decode says nothing and changes nothing: Yielder sees silence.
-func (p *Pacer) Step(at time.Duration, live int, o Objective) (duty float64) {
+// Step returns the duty at a moment. decoding is how many requests with a TBT
+// limit decode: without any, training has the device to itself, at once. An
+// interval without a gap though requests decode says nothing and changes nothing:
+// Yielder sees silence.
+func (p *Pacer) Step(at time.Duration, decoding int) (duty float64) {
 	if p.duty == 0 {
 		p.duty = 1
 	}
 	switch {
-	case live == 0 || o.TBT <= 0:
+	case decoding == 0:
 		p.duty, p.sum, p.n, p.at = 1, 0, 0, at
 	case at-p.at >= p.Every:
 		p.at = at
 		if p.n > 0 {
-			load := float64(p.sum) / float64(p.n) / float64(o.TBT)
+			load := p.sum / float64(p.n)
 			p.duty = min(1, max(p.Floor, p.duty*math.Exp(p.Gain*(1-load/p.Target))))
 			p.sum, p.n = 0, 0
 		}

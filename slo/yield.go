@@ -2,21 +2,23 @@ package slo
 
 import "time"
 
-// Pressure is how much of its objective a request has used up: 0 is none, 1 all
-// of it. Before the first token that is the time since arrival plus the prefill
-// that is still to come, over the TTFT objective; after it the silence since the
-// last token over the TBT objective. Without an objective it is 0.
+// Pressure is how much of its promise a request of so many prompt tokens has
+// used up: 0 is none, 1 all of it. Before the first token that is the time since
+// it arrived, or the predicted prefill where that is longer, over the TTFT limit;
+// after it the silence since the last token over the TBT limit. Without a limit
+// it is 0.
 //
 // prefill is the predicted time from arrival to first token on a server that is
-// not disturbed; what has gone of it is not counted twice.
-func (o Objective) Pressure(sinceArrival, prefill, silence time.Duration, started bool) float64 {
-	switch {
-	case started && o.TBT > 0:
-		return float64(silence) / float64(o.TBT)
-	case !started && o.TTFT > 0:
-		return float64(max(sinceArrival, prefill)) / float64(o.TTFT)
+// not disturbed.
+func (p Promise) Pressure(tokens int, gone, prefill, silence time.Duration, started bool) float64 {
+	limit, spent := p.TTFT.For(tokens), max(gone, prefill)
+	if started {
+		limit, spent = p.TBT, silence
 	}
-	return 0
+	if limit <= 0 {
+		return 0
+	}
+	return float64(spent) / float64(limit)
 }
 
 // Yielder decides whether training stops at its next block: from the moment a

@@ -20,7 +20,8 @@ type Metrics struct {
 	tbt          prometheus.Histogram
 	held         prometheus.Histogram
 	tokens       *prometheus.CounterVec
-	within       *prometheus.CounterVec
+	judged       *prometheus.CounterVec
+	overrides    *prometheus.CounterVec
 	inFlight     prometheus.Gauge
 	memory       *prometheus.GaugeVec
 	handovers    *prometheus.CounterVec
@@ -55,8 +56,9 @@ func NewMetrics() *Metrics {
 			Help: "Every gap between two content chunks of one request.", Buckets: latencyBuckets}),
 		held: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lull_request_held_seconds",
 			Help: "Time that requests were held for memory; only requests that were held.", Buckets: handoverBuckets}),
-		tokens: counter("lull_tokens_total", "Tokens by direction and by what counted them (usage or events).", "direction", "source"),
-		within: counter("lull_slo_total", "Samples within or beyond their objective.", "objective", "result"),
+		tokens:    counter("lull_tokens_total", "Tokens by direction and by what counted them (usage or events).", "direction", "source"),
+		judged:    counter("lull_slo_total", "Samples within or beyond their objective, or that never came (no_data).", "slo", "objective", "result"),
+		overrides: counter("lull_slo_overrides_total", "Objectives that clients asked for, by header and by what became of them (used, clamped, ignored).", "header", "result"),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lull_requests_in_flight",
 			Help: "Interpreted requests that have not ended."}),
 		memory: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lull_memory_bytes",
@@ -76,7 +78,7 @@ func NewMetrics() *Metrics {
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lull_events_dropped_total",
 			Help: "Lines of the events file that found the queue full."}),
 	}
-	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.tokens, m.within, m.inFlight, m.memory,
+	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.tokens, m.judged, m.overrides, m.inFlight, m.memory,
 		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -121,13 +123,10 @@ func (m *Metrics) RequestDone(r Request) {
 // Gap counts one gap between two content chunks.
 func (m *Metrics) Gap(d time.Duration) { m.tbt.Observe(d.Seconds()) }
 
-// Objective counts one sample against an objective (ttft, tbt).
-func (m *Metrics) Objective(objective string, within bool) {
-	result := "beyond"
-	if within {
-		result = "within"
-	}
-	m.within.WithLabelValues(objective, result).Inc()
+// Judged counts one sample of an objective: its name in the config, what it is
+// about (ttft, tbt, tpot, e2e, success), and within, beyond or no_data.
+func (m *Metrics) Judged(slo, objective, result string) {
+	m.judged.WithLabelValues(slo, objective, result).Inc()
 }
 
 // TrainingAdvice is what trainers were told last; began says that a yield began
@@ -141,6 +140,10 @@ func (m *Metrics) TrainingAdvice(yielding bool, duty float64, began bool) {
 		m.yields.WithLabelValues().Inc()
 	}
 }
+
+// Override counts an objective that a client asked for by a header: used, clamped
+// to its bounds, or ignored.
+func (m *Metrics) Override(header, result string) { m.overrides.WithLabelValues(header, result).Inc() }
 
 // Handover counts a finished handover; took is 0 when it was never confirmed.
 func (m *Metrics) Handover(shrink bool, result, how string, took time.Duration, freed int64) {

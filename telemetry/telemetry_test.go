@@ -39,8 +39,9 @@ func TestInFlightReturnsToZeroAndOutcomesAreCountedOnce(t *testing.T) {
 	m.RequestDone(Request{Model: "m", Outcome: "forwarded", TTFT: 30 * time.Millisecond, PromptTokens: 7, OutputTokens: 3, TokenSource: "usage"})
 	m.RequestStarted()
 	m.RequestDone(Request{Model: "m", Outcome: "client_gone", Held: 2 * time.Millisecond})
-	m.Objective("ttft", true)
-	m.Objective("ttft", false)
+	m.Judged("default", "ttft", "within")
+	m.Judged("default", "ttft", "no_data")
+	m.Override("x-slo-ttft-ms", "clamped")
 	m.Handover(true, "confirmed", "drop", 2*time.Millisecond, 1<<20)
 	m.Memory("host0", "main", "kv_bound", 42)
 	m.TrainingSamples("job", "0", 64)
@@ -50,7 +51,8 @@ func TestInFlightReturnsToZeroAndOutcomesAreCountedOnce(t *testing.T) {
 	for _, want := range []string{
 		"lull_requests_in_flight 0", `lull_requests_total{model="m",outcome="forwarded"} 1`, `lull_requests_total{model="m",outcome="client_gone"} 1`,
 		`lull_ttft_seconds_count{model="m"} 1`, "lull_request_held_seconds_count 1", `lull_tokens_total{direction="output",source="usage"} 3`,
-		`lull_slo_total{objective="ttft",result="within"} 1`, `lull_slo_total{objective="ttft",result="beyond"} 1`,
+		`lull_slo_total{objective="ttft",result="within",slo="default"} 1`, `lull_slo_total{objective="ttft",result="no_data",slo="default"} 1`,
+		`lull_slo_overrides_total{header="x-slo-ttft-ms",result="clamped"} 1`,
 		`lull_handovers_total{direction="shrink",how="drop",result="confirmed"} 1`, "lull_freed_bytes_total 1.048576e+06",
 		`lull_memory_bytes{device="host0",owner="main",term="kv_bound"} 42`, `lull_training_samples{job="job",rank="0"} 64`,
 		"lull_core_failures_total 1", "lull_tbt_seconds_count 1",

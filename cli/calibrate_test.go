@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestCalibrateErrorsNameTheFlag(t *testing.T) {
+	t.Setenv("LULL_TEST_EMPTY", "")
+	for args, want := range map[string]string{
+		"calibrate":                       `--upstream: got "", want http://host:port or https://host:port of the LLM server`,
+		"calibrate --upstream http://a:1": "--model: got none, want the name of a model",
+		"calibrate --upstream http://a:1 --model m --runs 1":                                  "--runs: got 1, want 3 to 1000",
+		"calibrate --upstream http://a:1 --model m --prompts 1,x":                             `invalid argument "1,x" for "--prompts" flag`,
+		"calibrate --upstream http://a:1 --model m --api-key-env LULL_TEST_EMPTY":             `--api-key-env: got "LULL_TEST_EMPTY", which is not set, want the name of a variable that holds the server's key`,
+		"calibrate --upstream http://a:1 --model m --max-spread 11 --force --write lull.yaml": "--max-spread: got 11, want more than 0 and at most 10",
+	} {
+		_, err := run(strings.Fields(args)...)
+		var usage usageError
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.As(err, &usage) {
+			t.Errorf("%s: got %v (usage %v), want %s", args, err, errors.As(err, &usage), want)
+		}
+	}
+}
+
+func TestCalibrateHelpShowsTheDefaults(t *testing.T) {
+	out, err := run("calibrate", "--help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--factor times", "(default 4)", "(default [32,128,512,1024])", "(default 0.25)", "--write string"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in the help:\n%s", want, out)
+		}
+	}
+}
