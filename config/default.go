@@ -21,7 +21,7 @@ func Default() File {
 		},
 		Admission:    Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
 		Proxy:        Proxy{IdleTimeout: 5 * time.Minute},
-		Interference: Interference{Yield: Auto, Pace: Auto, ProgressFloor: slo.DefaultPacer().Floor},
+		Interference: Interference{Yield: Never, Pace: Never, ProgressFloor: slo.DefaultPacer().Floor},
 		Telemetry:    Telemetry{LogLevel: "info"},
 		SLO:          defaultSLO(),
 	}

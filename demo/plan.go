@@ -13,6 +13,8 @@ type Sizing struct {
 	// Resident is the server's fixed memory, Elastic the bytes that KV cache and
 	// activations share, Headroom what is kept free.
 	Resident, Elastic, Headroom size.Bytes
+	// Quantum is policy.quantum: the unit of budgets, about a fortieth of Elastic.
+	Quantum size.Bytes
 	// KVPerToken and BlockTokens are the KV geometry.
 	KVPerToken  size.Bytes
 	BlockTokens int
@@ -27,9 +29,9 @@ type Sizing struct {
 	GPU, Model string
 	// Layers, Heads, MaxModelLen and EndToken are the real server's model; ByteTokens
 	// says that one of its tokens is a byte, not a word.
-	Layers, Heads, MaxModelLen int
-	EndToken                   string
-	ByteTokens                 bool
+	Layers, Hidden, Heads, MaxModelLen int
+	EndToken                           string
+	ByteTokens                         bool
 	// MaxPrompt cuts longer prompts; 0 cuts none.
 	MaxPrompt int
 	// Window is how long each phase sends load.
@@ -41,7 +43,7 @@ type Sizing struct {
 // DefaultSizing fits two cores and about 2 GiB of memory.
 func DefaultSizing() Sizing {
 	return Sizing{
-		Resident: 256 * size.MiB, Elastic: 640 * size.MiB, Headroom: 64 * size.MiB,
+		Resident: 256 * size.MiB, Elastic: 640 * size.MiB, Headroom: 64 * size.MiB, Quantum: 16 * size.MiB,
 		KVPerToken: 64 * size.KiB, BlockTokens: 32, BatchedTokens: 512,
 		Compress: 2.17, TokenScale: 0.2, MaxTokens: 512,
 		GPU: "a100", Model: "Llama-2-13B", Batch: 96, Window: 20 * time.Second,
@@ -49,13 +51,14 @@ func DefaultSizing() Sizing {
 }
 
 // vllmSizing fits two cores of which a real vLLM, the sidecar and the load share
-// one. 64 KiB of KV a token, as the emulator has it, come from many small heads.
+// one: 64 KiB of KV a token, as the emulator has it, come from many small heads
+// around a small hidden size, so that there is little to compute.
 func vllmSizing() Sizing {
 	return Sizing{
-		Elastic: 512 * size.MiB, Headroom: 128 * size.MiB, // Resident is measured
+		Elastic: 256 * size.MiB, Headroom: 96 * size.MiB, Quantum: 8 * size.MiB, // Resident is measured
 		KVPerToken: 64 * size.KiB, BlockTokens: 32, BatchedTokens: 512,
-		Compress: 0.65, TokenScale: 0.2, MaxTokens: 256, MaxPrompt: 1024,
-		Layers: 8, Heads: 32, MaxModelLen: 1536, EndToken: "2", ByteTokens: true,
+		Compress: 0.5, TokenScale: 0.2, MaxTokens: 256, MaxPrompt: 1024,
+		Layers: 8, Hidden: 64, Heads: 32, MaxModelLen: 1536, EndToken: "2", ByteTokens: true,
 		Batch: 96, Window: 40 * time.Second,
 	}
 }
@@ -86,7 +89,8 @@ type Phase struct {
 	// Release is the trainer's way of giving memory back (LULL_RELEASE); empty is
 	// its default.
 	Release string
-	// Yield and Pace are the sidecar's interference keys; empty is their default.
+	// Yield and Pace are the sidecar's interference keys; empty is never: the study
+	// of memory compares memory alone.
 	Yield, Pace string
 }
 
@@ -124,13 +128,13 @@ const (
 // IsolationPhases compare what keeps training's computing out of the requests'
 // way, all under the elastic policy.
 func IsolationPhases() []Phase {
-	const never = "never"
+	const auto = "auto"
 	return []Phase{
 		{Name: InferenceOnly, Title: "inference only", Mode: "static", StaticKVFrac: 1},
-		{Name: Neither, Title: "neither", Mode: "elastic", Trains: true, Yield: never, Pace: never},
-		{Name: PaceOnly, Title: "pace only", Mode: "elastic", Trains: true, Yield: never},
-		{Name: YieldOnly, Title: "yield only", Mode: "elastic", Trains: true, Pace: never},
-		{Name: Lull, Title: "Lull: both", Mode: "elastic", Trains: true},
+		{Name: Neither, Title: "neither", Mode: "elastic", Trains: true},
+		{Name: PaceOnly, Title: "pace only", Mode: "elastic", Trains: true, Pace: auto},
+		{Name: YieldOnly, Title: "yield only", Mode: "elastic", Trains: true, Yield: auto},
+		{Name: Lull, Title: "both", Mode: "elastic", Trains: true, Yield: auto, Pace: auto},
 	}
 }
 

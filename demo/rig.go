@@ -76,7 +76,7 @@ func (r *runner) startSidecar(ctx context.Context, g *rig, p Phase, slo Objectiv
 		StateDir: filepath.Join(r.tmp, "state"), Socket: filepath.Join(g.tmp, "lull.sock"), Events: g.events,
 		Capacity: capacity, Headroom: r.sizing.Headroom,
 		EngineKind: g.engine.kind, EngineURL: g.engine.url, EnginePID: g.engine.pid, EnginePage: g.engine.page,
-		Mode: p.Mode, StaticKVFrac: p.StaticKVFrac, SLO: slo, Yield: p.Yield, Pace: p.Pace,
+		Mode: p.Mode, StaticKVFrac: p.StaticKVFrac, SLO: slo, Yield: p.Yield, Pace: p.Pace, Quantum: r.sizing.Quantum,
 	}.yaml()
 	file := filepath.Join(logs, "lull.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

@@ -19,7 +19,8 @@ type sidecarConfig struct {
 	Mode                     string
 	StaticKVFrac             float64
 	SLO                      Objectives
-	Yield, Pace              string // empty is the sidecar's default
+	Yield, Pace              string // auto or never; empty is never
+	Quantum                  size.Bytes
 }
 
 // deviceID is the device's name in lull.yaml; startBudget is what the trainer
@@ -42,13 +43,9 @@ func (c sidecarConfig) yaml() string {
 	line("engines:")
 	line("  - {name: main, kind: %s, url: %q, devices: [%s], pid: %d, page: %q}", c.EngineKind, c.EngineURL, deviceID, c.EnginePID, c.EnginePage)
 	line("trainers: {socket: %q}", c.Socket)
-	line("policy: {mode: %s, static_kv_frac: %v}", c.Mode, c.StaticKVFrac)
+	line("policy: {mode: %s, static_kv_frac: %v, quantum: %d}", c.Mode, c.StaticKVFrac, int64(c.Quantum))
 	line("slo: {ttft: %s, tbt: %s}", roundUS(c.SLO.TTFT), roundUS(c.SLO.TBT))
-	if c.EngineKind == "emulator" {
-		// Its timing sleeps: there is no compute to keep out of its way.
-		c.Yield, c.Pace = "never", "never"
-	}
-	line("interference: {yield: %s, pace: %s}", cmp.Or(c.Yield, "auto"), cmp.Or(c.Pace, "auto"))
+	line("interference: {yield: %s, pace: %s}", cmp.Or(c.Yield, "never"), cmp.Or(c.Pace, "never"))
 	line("telemetry: {events: %q}", c.Events)
 	return b.String()
 }

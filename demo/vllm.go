@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lull-project/lull/device"
@@ -20,6 +21,8 @@ const (
 	// to end.
 	vllmStart = 4 * time.Minute
 	vllmStop  = 20 * time.Second
+	// vllmSeqs is how many requests the server runs at once.
+	vllmSeqs = 16
 	// residentSlack is added to the measured resident bytes: a Python server's heap
 	// grows a little for as long as it runs.
 	residentSlack = 32 * size.MiB
@@ -40,6 +43,9 @@ func (r *runner) openVLLM(ctx context.Context) (err error) {
 		Env: []string{
 			"LULL_VLLM_DIR=" + pages, "LULL_VLLM_NAME=main",
 			"OMP_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind",
+			// A prefill's buffers go back when they are freed; without this glibc learns to
+			// keep them, and what the server holds besides KV creeps up for minutes.
+			"MALLOC_MMAP_THRESHOLD_=1048576", "MALLOC_TRIM_THRESHOLD_=1048576", "MALLOC_ARENA_MAX=2",
 		},
 	})
 	if err != nil {
@@ -64,19 +70,29 @@ func (r *runner) vllmArgs(port int) []string {
 	return []string{
 		filepath.Join(r.opts.Root, "scripts", "tiny_vllm.py"), "--work", filepath.Join(r.tmp, "model"),
 		"--port", strconv.Itoa(port), "--name", servedModel, "--dtype", "float32",
-		"--layers", strconv.Itoa(s.Layers), "--heads", strconv.Itoa(s.Heads), "--kv-heads", strconv.Itoa(s.Heads), "--",
+		"--layers", strconv.Itoa(s.Layers), "--hidden", strconv.Itoa(s.Hidden), "--heads", strconv.Itoa(s.Heads), "--kv-heads", strconv.Itoa(s.Heads), "--",
 		"--kv-cache-memory-bytes", strconv.FormatInt(int64(s.Elastic), 10), "--block-size", strconv.Itoa(s.BlockTokens),
 		"--max-model-len", strconv.Itoa(s.MaxModelLen), "--max-num-batched-tokens", strconv.Itoa(s.BatchedTokens),
-		"--max-num-seqs", "32", "--enforce-eager", "--no-enable-prefix-caching", "--seed", strconv.FormatUint(r.opts.Seed, 10),
+		"--max-num-seqs", strconv.Itoa(vllmSeqs), "--enforce-eager", "--no-enable-prefix-caching", "--seed", strconv.FormatUint(r.opts.Seed, 10),
 	}
 }
 
-// measureVLLM sends the warm-up once and then reads what the server holds
-// besides KV: its resident bytes size the device.
+// heaviest is a burst of as many of the longest prompts as the server runs at
+// once: after it the server holds what it will ever hold besides KV.
+func (r *runner) heaviest() []Request {
+	var burst []Request
+	for i := range vllmSeqs {
+		burst = append(burst, Request{ID: fmt.Sprintf("heavy%02d", i), Prompt: strings.Repeat("x", r.sizing.MaxPrompt), OutputTokens: 8})
+	}
+	return burst
+}
+
+// measureVLLM sends the heaviest burst and the warm-up once and then reads what
+// the server holds besides KV: its resident bytes size the device.
 func (r *runner) measureVLLM(ctx context.Context) (err error) {
 	c := r.newClient(r.vllm.url)
 	defer c.close()
-	for _, res := range replay(ctx, c, r.warm, time.Now(), &progress{}) {
+	for _, res := range replay(ctx, c, append(r.heaviest(), r.warm...), time.Now(), &progress{}) {
 		if res.Err != nil {
 			return fmt.Errorf("vllm: warm-up: %w", res.Err)
 		}

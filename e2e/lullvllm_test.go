@@ -33,7 +33,7 @@ func (r *rig) startVLLM(t *testing.T, dir string) {
 	env := []string{"LULL_VLLM_DIR=" + dir, "LULL_VLLM_NAME=main", "OMP_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind"}
 	var err error
 	r.engine, err = start("lull-vllm", env, nil, full, "scripts/tiny_vllm.py", "--work", filepath.Join(shared.dir, "lull-vllm"),
-		"--port", strconv.Itoa(r.port), "--dtype", "float32", "--layers", "8", "--heads", "32", "--kv-heads", "32", "--",
+		"--port", strconv.Itoa(r.port), "--dtype", "float32", "--layers", "8", "--hidden", "64", "--heads", "32", "--kv-heads", "32", "--",
 		"--kv-cache-memory-bytes", strconv.Itoa(vllmPool*mib), "--block-size", "32", "--max-model-len", "1536",
 		"--max-num-seqs", "32", "--enforce-eager", "--no-enable-prefix-caching")
 	if err != nil {

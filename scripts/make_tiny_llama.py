@@ -1,6 +1,6 @@
 """Write a tiny Llama with random weights and a byte-level tokenizer into a folder, with no model hub.
 
-python scripts/make_tiny_llama.py DIR [--layers 4] [--heads 8] [--kv-heads 4] [--dtype bfloat16]
+python scripts/make_tiny_llama.py DIR [--layers 4] [--hidden 256] [--heads 8] [--kv-heads 4] [--dtype bfloat16]
 
 3.2 million parameters: a real model for a real server, in seconds. Its answers are noise, so tests ask for
 ignore_eos and judge events, not text. The same seed gives the same weights. More heads make its KV cache larger:
@@ -49,6 +49,7 @@ class Shape:
     """What can be chosen of the model."""
 
     layers: int = 4
+    hidden: int = 256
     heads: int = 8
     kv_heads: int = 4
     dtype: str = "bfloat16"
@@ -57,6 +58,7 @@ class Shape:
 def add_shape(parser: argparse.ArgumentParser) -> None:
     """The options of a Shape."""
     parser.add_argument("--layers", type=int, default=Shape.layers)
+    parser.add_argument("--hidden", type=int, default=Shape.hidden, help="hidden size: computing, not KV")
     parser.add_argument("--heads", type=int, default=Shape.heads, help="attention heads")
     parser.add_argument("--kv-heads", type=int, default=Shape.kv_heads, help="key and value heads")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default=Shape.dtype)
@@ -64,7 +66,7 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
 
 def shape_of(args: argparse.Namespace) -> Shape:
     """The Shape that the options say."""
-    return Shape(args.layers, args.heads, args.kv_heads, args.dtype)
+    return Shape(args.layers, args.hidden, args.heads, args.kv_heads, args.dtype)
 
 
 def tiny_llama(shape: Shape) -> LlamaForCausalLM:
@@ -72,8 +74,8 @@ def tiny_llama(shape: Shape) -> LlamaForCausalLM:
     torch.manual_seed(SEED)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=256,
-        intermediate_size=688,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.hidden * 43 // 16,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.kv_heads,
