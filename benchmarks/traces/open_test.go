@@ -17,7 +17,7 @@ const (
 {"timestamp": 0, "input_length": 70, "output_length": 5, "hash_ids": [0]}
 
 {"timestamp": 3000, "input_length": 72, "output_length": 490}
-{"timestamp": 9000, "input_length": 9, "output_length": 1}
+{"timestamp": 8999, "input_length": 9, "output_length": 1}
 `
 	burstGPT = `Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
 5,-1,3,ChatGPT,472,18,490,Conversation log
