@@ -86,7 +86,7 @@ func NewForecaster(c ForecastConfig) (*Forecaster, error) {
 	}
 	f.sizes.keep = sizeDecay
 	for i, h := range c.Horizons {
-		f.looks[i].horizon, f.looks[i].levels = h, newRecalibration()
+		f.looks[i] = lookout{horizon: h, levels: newRecalibration(), usual: newUsual()}
 	}
 	return f, nil
 }

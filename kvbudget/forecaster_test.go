@@ -130,7 +130,7 @@ func TestSameCallsGiveSameForecasts(t *testing.T) {
 
 func TestOutcomeIsTheLargestNeedWithinTheHorizon(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := &lookout{horizon: time.Second, levels: newRecalibration()}
+		o := &lookout{horizon: time.Second, levels: newRecalibration(), usual: newUsual()}
 		type moment struct {
 			at   time.Duration
 			need Bytes

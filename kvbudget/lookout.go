@@ -17,6 +17,7 @@ type lookout struct {
 	ring    [lookouts]pending
 	head, n int
 	levels  recalibration
+	usual   usual
 }
 
 type pending struct {
@@ -25,7 +26,9 @@ type pending struct {
 	need   Bytes
 	regime int
 	bar    float64 // the law's probability of more than the tuned level
-	most   Bytes   // largest need from here to the next pending
+	// byLaw and byUsual are the rises that the tuned level was put at.
+	byLaw, byUsual float64
+	most           Bytes // largest need from here to the next pending
 }
 
 // see takes the need from now on; everything due before now is judged first.
@@ -62,6 +65,7 @@ func (o *lookout) due(at time.Duration) (p *pending, most Bytes, ok bool) {
 func (o *lookout) judge(p *pending, rise float64) {
 	more, orMore := p.law.atBlock(rise)
 	o.levels.learn(p.regime, more, orMore, p.bar)
+	o.usual.learn(rise, p.byLaw, p.byUsual, p.law.block)
 }
 
 // keep remembers a forecast, unless the last one is too near.
@@ -72,6 +76,10 @@ func (o *lookout) keep(at time.Duration, law *peakLaw, need Bytes, regime int) {
 	if o.n > 0 && at-o.ring[(o.head+o.n-1)%lookouts].at < o.horizon/lookoutsPer {
 		return
 	}
-	o.ring[(o.head+o.n)%lookouts] = pending{at: at, law: *law, need: need, regime: regime, most: need, bar: o.levels.exceed(regime, tunedLevel)}
+	bar := o.levels.exceed(regime, tunedLevel)
+	o.ring[(o.head+o.n)%lookouts] = pending{
+		at: at, law: *law, need: need, regime: regime, most: need,
+		bar: bar, byLaw: law.rise(bar), byUsual: o.usual.rise(tunedLevel, law.block),
+	}
 	o.n++
 }

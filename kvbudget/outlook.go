@@ -11,7 +11,7 @@ type Outlook struct {
 	// Need is the KV needed at its start, which the largest is never below.
 	Need   Bytes
 	law    peakLaw
-	levels *recalibration
+	look   *lookout
 	regime int
 }
 
@@ -26,22 +26,26 @@ func (f *Forecaster) Outlook(at time.Duration, i int) Outlook {
 		regime += loads
 	}
 	o.keep(at, &law, f.need, regime)
-	return Outlook{Need: f.need, law: law, levels: &o.levels, regime: regime}
+	return Outlook{Need: f.need, law: law, look: o, regime: regime}
 }
 
 // Quantile is the KV that the largest need within the horizon does not exceed,
 // with probability q of (0, 1).
 func (o *Outlook) Quantile(q float64) Bytes {
-	return o.blocks(o.levels.exceed(o.regime, q))
+	rise := o.law.rise(o.look.levels.exceed(o.regime, q))
+	if w := o.look.usual.share(); w > 0.01 {
+		rise += w * (o.look.usual.rise(q, o.law.block) - rise)
+	}
+	return o.blocks(rise)
 }
 
 // Assumed is the same quantile without the correction by past forecasts.
-func (o *Outlook) Assumed(q float64) Bytes { return o.blocks(1 - q) }
+func (o *Outlook) Assumed(q float64) Bytes { return o.blocks(o.law.rise(1 - q)) }
 
-// blocks is the need that is exceeded with probability p: whole blocks more than
-// now, since need moves in those.
-func (o *Outlook) blocks(p float64) Bytes {
-	return o.Need + Bytes(o.law.rise(p)).FloorTo(Bytes(o.law.block))
+// blocks is the need after a rise: whole blocks more than now, since need moves
+// in those.
+func (o *Outlook) blocks(rise float64) Bytes {
+	return o.Need + Bytes(rise).FloorTo(Bytes(o.law.block))
 }
 
 // At is the probability that the largest need stays below b, and that it does
@@ -52,9 +56,9 @@ func (o *Outlook) At(b Bytes) (below, upTo float64) {
 	}
 	more, orMore := o.law.atBlock(float64(b - o.Need))
 	if b > o.Need {
-		below = o.levels.share(o.regime, orMore)
+		below = o.look.levels.share(o.regime, orMore)
 	}
-	return below, o.levels.share(o.regime, more)
+	return below, o.look.levels.share(o.regime, more)
 }
 
 // law sums over live requests and arrivals.

@@ -16,7 +16,7 @@ const (
 	// A level that the histogram alone would not hold is moved, a little with each
 	// outcome, until it covers (adaptive conformal inference, Gibbs and Candès,
 	// 2021): tunedLevel itself, lower ones less, and none below the median.
-	tunedLevel, shiftGain, shiftMost = 0.95, 0.015, 3.0
+	tunedLevel, shiftGain, shiftMost = 0.95, 0.02, 3.0
 
 	loads   = 3
 	regimes = loads * 2
