@@ -40,6 +40,9 @@ type Asked struct {
 	PromptTokens int
 	// MaxTokens is the answer's limit, 0 none; Sequences the answers, 0 is 1.
 	MaxTokens, Sequences int
+	// Answer is the tokens that each answer will have, where that is known; 0 is
+	// unknown.
+	Answer int
 }
 
 // Active is one request that a Forecaster counts.

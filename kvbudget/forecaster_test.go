@@ -186,6 +186,19 @@ func TestAnswerAtItsLimitIsNotExpectedToGrow(t *testing.T) {
 	}
 }
 
+func TestKnownAnswerEndsWhenItIsKnownTo(t *testing.T) {
+	f := testForecaster(t)
+	r := f.Arrive(0, Asked{PromptTokens: 100, Answer: 40})
+	f.Progress(ms, r, 1)
+	if l := f.law(2*ms, 1); l.fall != 0 || l.grow == 0 {
+		t.Errorf("30 more tokens of 40: falls by %v, grows by %v", l.fall, l.grow)
+	}
+	f.Progress(2*ms, r, 38)
+	if l := f.law(3*ms, 1); l.fall != float64(r.Held()) {
+		t.Errorf("2 tokens before its end: falls by %v, want all that it holds", l.fall)
+	}
+}
+
 func TestHotPathAllocatesNothing(t *testing.T) {
 	f := testForecaster(t)
 	r := f.Arrive(0, Asked{PromptTokens: 100})

@@ -77,6 +77,12 @@ func (f *Forecaster) law(at time.Duration, i int) peakLaw {
 			grown = min(grown, r.limit-done)
 		}
 		stays := r.lengths.Still(done, more, r.limit)
+		if end := r.asked.Answer; end > 0 {
+			grown, stays = min(grown, max(end-done, 0)), 0
+			if done+more < end {
+				stays = 1
+			}
+		}
 		if r.output > 0 { // one that ends grows half as far on average
 			l.grow += float64(f.cfg.Layout.Request(r.asked.PromptTokens+r.output+grown*n)-r.held) * (1 + stays) / 2
 		}

@@ -63,13 +63,24 @@ func (c *recalibration) learn(regime int, more, orMore, bar float64) {
 	c.shift[regime] = min(max(c.shift[regime]+shiftGain*step, -shiftMost), shiftMost)
 }
 
-// weight is what bin b counts for in a regime: its own outcomes, and a few for
-// those of all regimes and for the prior. total is the sum over bins.
-func (c *recalibration) weight(regime, b int) float64 {
-	own, all := &c.own[regime], c.all.count()
-	return own.count()*own.share(b) + levelPool*(all*c.all.share(b)+levelPrior*(level(b+1)-level(b)))/(all+levelPrior)
+// blend is what a bin counts for in one regime: its own outcomes, and a few for
+// those of all regimes and for the prior.
+type blend struct {
+	own, all                    []float64
+	ownScale, allScale, ofPrior float64
 }
 
+func (c *recalibration) blend(regime int) blend {
+	own, all := &c.own[regime], &c.all
+	pool := levelPool / (all.count() + levelPrior)
+	return blend{own: own.w, all: all.w, ownScale: 1 / own.unit, allScale: pool / all.unit, ofPrior: pool * levelPrior}
+}
+
+func (m *blend) weight(b int) float64 {
+	return m.own[b]*m.ownScale + m.all[b]*m.allScale + m.ofPrior*levelWidths[b]
+}
+
+// total is the sum of a regime's weights.
 func (c *recalibration) total(regime int) float64 { return c.own[regime].count() + levelPool }
 
 // share is the corrected probability of no more than what the law exceeds with
@@ -83,19 +94,19 @@ func (c *recalibration) share(regime int, p float64) float64 {
 	}
 	place := (math.Log((1-p)/p) - levelLow) / levelStep
 	bin := levelBin(p)
-	cum := 0.0
+	m, cum := c.blend(regime), 0.0
 	for b := range bin {
-		cum += c.weight(regime, b)
+		cum += m.weight(b)
 	}
 	part := min(max(place-float64(bin), 0), 1)
-	return (cum + part*c.weight(regime, bin)) / c.total(regime)
+	return (cum + part*m.weight(bin)) / c.total(regime)
 }
 
 // exceed is the probability of more at which the law is read for level q.
 func (c *recalibration) exceed(regime int, q float64) float64 {
-	cum, want := 0.0, q*c.total(regime)
+	m, cum, want := c.blend(regime), 0.0, q*c.total(regime)
 	for b := range levelBins {
-		w := c.weight(regime, b)
+		w := m.weight(b)
 		if cum+w >= want && w > 0 {
 			y := levelLow + levelStep*(float64(b)+(want-cum)/w) + c.shift[regime]*max(0, (q-0.5)/(tunedLevel-0.5))
 			return 1 / (1 + math.Exp(y))
@@ -105,6 +116,14 @@ func (c *recalibration) exceed(regime int, q float64) float64 {
 	return 1 - level(levelBins-1)
 }
 
+// levelWidths is the prior's share of each bin: the law is right.
+var levelWidths = func() (w [levelBins]float64) {
+	for b := range w {
+		w[b] = level(b+1) - level(b)
+	}
+	return w
+}()
+
 // level is the probability at a bin's lower edge.
 func level(bin int) float64 {
 	switch bin {
@@ -113,15 +132,8 @@ func level(bin int) float64 {
 	case levelBins:
 		return 1
 	}
-	return levels[bin]
+	return 1 / (1 + math.Exp(-levelLow-levelStep*float64(bin)))
 }
-
-var levels = func() (l [levelBins]float64) {
-	for b := range l {
-		l[b] = 1 / (1 + math.Exp(-levelLow-levelStep*float64(b)))
-	}
-	return l
-}()
 
 // levelBin is the bin of an outcome that the law exceeds with probability p.
 func levelBin(p float64) int {
