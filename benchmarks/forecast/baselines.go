@@ -18,7 +18,6 @@ type state struct {
 	need    float64
 	average float64 // of need over the last averageOf
 	worst   float64 // every request to the limit
-	known   float64 // largest need of live requests, by their lengths
 }
 
 // method predicts one horizon. predict is called once a decision, learn once for
@@ -122,7 +121,7 @@ func (r *rolling) at(b float64) (below, upTo float64, ok bool) {
 // Names of the methods; the bound is none of the baselines.
 const (
 	lull  = "lull"
-	bound = "bound: lengths known"
+	bound = "bound: answers known"
 )
 
 // baselineNames are in the order of the table.
@@ -146,5 +145,5 @@ func newBaseline(name string) method {
 	case "rolling 300 s, conformal":
 		return newRolling(300*second, 0.005, need)
 	}
-	return newRolling(300*second, 0, func(s state) float64 { return s.known })
+	panic("forecast: no baseline is called " + name)
 }

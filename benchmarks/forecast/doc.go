@@ -5,7 +5,7 @@
 // 0.1, 1 and 5 s is predicted and compared with what came.
 //
 // The same decisions are given to baselines, which see only what had happened by
-// then, and to one bound that knows the lengths of answers. Scores are pinball
+// then, and to a bound: the same forecaster, told the lengths of answers. Scores are pinball
 // loss, coverage (randomised where need has atoms), sharpness and time, over all
 // decisions, in each load tercile, and in the 5 s after a burst begins.
 //

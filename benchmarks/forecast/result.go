@@ -136,7 +136,7 @@ func (r Result) Table(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "trace: %s\nlayout: %s\n", r.Trace, r.Layout)
 	fmt.Fprintf(&b, "%d requests in %.0f s, %.1f live on average, %d bursts, %d decisions for each horizon\n", r.Requests, r.Seconds, r.MeanLive, r.Bursts, r.Decisions)
-	fmt.Fprintf(&b, "%.1f us a forecast of four quantiles, %.2f us an event with the replay's own work\n", r.ForecastUS, r.EventUS)
+	fmt.Fprintf(&b, "%.1f us a forecast of four quantiles, %.2f us an event with the replay and both forecasters\n", r.ForecastUS, r.EventUS)
 	for _, h := range r.Horizons {
 		fmt.Fprintf(&b, "\n| largest need within %s | P95 loss MiB | P95 above need MiB | P50 | P90 | P95 | P99 | P95: light | middle | heavy | after bursts |\n|---|---|---|---|---|---|---|---|---|---|---|\n", h.Horizon)
 		for _, m := range h.Methods {

@@ -34,11 +34,15 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	f, err := kvbudget.NewForecaster(kvbudget.ForecastConfig{Layout: cfg.Layout, Horizons: cfg.Horizons})
-	if err != nil {
-		return Result{}, err
+	var seen []*kvbudget.Forecaster
+	for range informed + 1 {
+		f, err := kvbudget.NewForecaster(kvbudget.ForecastConfig{Layout: cfg.Layout, Horizons: cfg.Horizons})
+		if err != nil {
+			return Result{}, err
+		}
+		seen = append(seen, f)
 	}
-	p := &play{cfg: cfg, came: came, world: &world{cfg: cfg, rows: rows, seen: f}, arenas: newArenas(f, cfg)}
+	p := &play{cfg: cfg, came: came, world: &world{cfg: cfg, rows: rows, seen: seen}, arenas: newArenas(seen, cfg)}
 	if err := p.run(ctx); err != nil {
 		return Result{}, err
 	}
@@ -49,15 +53,16 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 	return r, evidence.Save(w, "forecast", cfg.Out, r)
 }
 
-func newArenas(f *kvbudget.Forecaster, cfg Config) []*arena {
+func newArenas(seen []*kvbudget.Forecaster, cfg Config) []*arena {
 	arenas := make([]*arena, len(cfg.Horizons))
 	for i := range arenas {
 		a := &arena{names: append([]string{lull}, baselineNames...)}
 		a.names = append(a.names, bound)
-		a.methods = append(a.methods, &ours{f: f, horizon: i})
-		for _, name := range a.names[1:] {
+		a.methods = append(a.methods, &ours{f: seen[plain], horizon: i})
+		for _, name := range baselineNames {
 			a.methods = append(a.methods, newBaseline(name))
 		}
+		a.methods = append(a.methods, &ours{f: seen[informed], horizon: i})
 		a.cards = make([]card, len(a.methods))
 		arenas[i] = a
 	}
@@ -120,7 +125,6 @@ func (p *play) decide(at time.Duration, i int) {
 	p.live += len(p.world.live)
 	for h, a := range p.arenas {
 		horizon := p.cfg.Horizons[h]
-		s.known = float64(p.world.knownMost(at, horizon))
 		for due := i - int(horizon/decide); a.learned < due; a.learned++ { // outcomes before this moment
 			for _, m := range a.methods {
 				m.learn(p.came.most[h][a.learned])

@@ -13,18 +13,18 @@ type job struct {
 	first  time.Duration // of its first token
 	output int
 	held   kvbudget.Bytes
-	active *kvbudget.Active // what the forecaster calls it
+	active [2]*kvbudget.Active // what the forecasters call it
 }
 
-// world replays a trace tick by tick. A forecaster, where there is one, sees
-// each event as the proxy would.
+// world replays a trace tick by tick. Forecasters, where there are any, see each
+// event as the proxy would; the second is told the lengths of answers as well.
 type world struct {
 	cfg    Config
 	rows   []traces.Row
 	next   int
 	live   []*job
 	need   kvbudget.Bytes
-	seen   *kvbudget.Forecaster
+	seen   []*kvbudget.Forecaster
 	events int
 }
 
@@ -69,8 +69,12 @@ func (w *world) arrive(at time.Duration, row traces.Row) {
 	w.need += j.held
 	w.live = append(w.live, j)
 	w.events++
-	if w.seen != nil {
-		j.active = w.seen.Arrive(at, kvbudget.Asked{Model: row.Model, PromptTokens: prompt})
+	for i, f := range w.seen {
+		asked := kvbudget.Asked{Model: row.Model, PromptTokens: prompt}
+		if i == informed {
+			asked.Answer = j.answer()
+		}
+		j.active[i] = f.Arrive(at, asked)
 	}
 }
 
@@ -80,39 +84,21 @@ func (w *world) grow(at time.Duration, j *job, output int) {
 	w.need += held - j.held
 	j.held = held
 	w.events++
-	if w.seen != nil {
-		w.seen.Progress(at, j.active, output)
+	for i, f := range w.seen {
+		f.Progress(at, j.active[i], output)
 	}
 }
 
 func (w *world) end(at time.Duration, j *job) {
 	w.need -= j.held
 	w.events++
-	if w.seen != nil {
-		w.seen.Finish(at, j.active, j.output)
+	for i, f := range w.seen {
+		f.Finish(at, j.active[i], j.output)
 	}
 }
 
-// looks is how many moments of a horizon knownMost looks at.
-const looks = 10
-
-// knownMost is the largest need of the requests that live now within the
-// horizon, by one who knows their lengths.
-func (w *world) knownMost(at, horizon time.Duration) kvbudget.Bytes {
-	most := w.need
-	for k := 1; k <= looks; k++ {
-		t := at + horizon*time.Duration(k)/looks
-		sum := kvbudget.Bytes(0)
-		for _, j := range w.live {
-			if t > j.first+time.Duration(j.answer()-1)*w.cfg.Service.TBT+tick {
-				continue
-			}
-			sum += w.cfg.Layout.Request(max(j.row.PromptTokens, 1) + w.tokens(j, t))
-		}
-		most = max(most, sum)
-	}
-	return most
-}
+// plain and informed are the places of forecasters.
+const plain, informed = 0, 1
 
 // worst is the need when every request that lives now goes to the limit.
 func (w *world) worst(limit int) kvbudget.Bytes {
