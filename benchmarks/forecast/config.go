@@ -60,6 +60,9 @@ func (c Config) Validate() error {
 	if err := c.Part.Validate(); err != nil {
 		return err
 	}
+	if p := c.Part; c.Trace == "" && (p.From != 0 || p.For != 0 || p.Rate != 0 && p.Rate != 1) {
+		return fmt.Errorf("forecast: the embedded trace: got from %v, for %v, rate %v, want it whole; give a --trace file to cut or scale", p.From, p.For, p.Rate)
+	}
 	if err := (kvbudget.ForecastConfig{Layout: c.Layout, Horizons: c.Horizons}).Validate(); err != nil {
 		return err
 	}

@@ -21,13 +21,14 @@ import (
 
 func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"trace: rate: got -1":                           func(c *Config) { c.Part.Rate = -1 },
-		"forecast: layout: got 0 B a token":             func(c *Config) { c.Layout = kvbudget.Layout{} },
-		"forecast: horizons: got 150ms, want multiples": func(c *Config) { c.Horizons[0] = 150 * time.Millisecond },
-		"forecast: tbt: got 0s, want 10ms to 1m":        func(c *Config) { c.Service.TBT = 0 },
-		"forecast: first token: got -1ns":               func(c *Config) { c.Service.FirstToken = -1 },
-		"forecast: prompt rate: got 0, want at least":   func(c *Config) { c.Service.PromptRate = 0 },
-		"forecast: warmup: got -1ns":                    func(c *Config) { c.Warmup = -1 },
+		"trace: rate: got -1": func(c *Config) { c.Part.Rate = -1 },
+		"forecast: the embedded trace: got from 1s, for 0s, rate 0, want it whole": func(c *Config) { c.Part.From = time.Second },
+		"forecast: layout: got 0 B a token":                                        func(c *Config) { c.Layout = kvbudget.Layout{} },
+		"forecast: horizons: got 150ms, want multiples":                            func(c *Config) { c.Horizons[0] = 150 * time.Millisecond },
+		"forecast: tbt: got 0s, want 10ms to 1m":                                   func(c *Config) { c.Service.TBT = 0 },
+		"forecast: first token: got -1ns":                                          func(c *Config) { c.Service.FirstToken = -1 },
+		"forecast: prompt rate: got 0, want at least":                              func(c *Config) { c.Service.PromptRate = 0 },
+		"forecast: warmup: got -1ns":                                               func(c *Config) { c.Warmup = -1 },
 	} {
 		c := DefaultConfig()
 		change(&c)
