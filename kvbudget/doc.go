@@ -12,6 +12,18 @@
 //	need := p.Demand(0, 50*time.Millisecond, 0.95) // live requests and what may arrive
 //	p.Finish(2*time.Second, r, 300, 61)
 //
+// A Forecaster stands beside it, ready to take its place: a Layout (also windows
+// and MLA, read from a config.json, an engine, or learned), answers by class,
+// arrivals at several time scales, and the distribution of the largest need
+// within a horizon, corrected by what came of past forecasts:
+//
+//	l, err := kvbudget.ParseConfig("config.json", text, kvbudget.Deployment{TP: 2})
+//	f, err := kvbudget.NewForecaster(kvbudget.ForecastConfig{Layout: l, Horizons: []time.Duration{time.Second}})
+//	a := f.Arrive(0, kvbudget.Asked{Model: "m", PromptTokens: 900, MaxTokens: 256})
+//	o := f.Outlook(0, 0)
+//	need := o.Quantile(0.95)
+//	f.Finish(2*time.Second, a, 61)
+//
 // Concurrency: none of its values may be used from two goroutines at once; the
-// loop that owns handover owns them.
+// loop that owns handover owns them. Layouts are values and safe to share.
 package kvbudget

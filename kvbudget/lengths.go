@@ -32,6 +32,7 @@ const (
 // (Feller, An Introduction to Probability Theory, vol. 2, V.6) answer every
 // question in constant time.
 type Lengths struct {
+	keep    float64 // what is left of a weight after one more answer
 	weight  [lengthBucket]float64
 	s, i, j [lengthBucket + 1]float64 // at each bucket's lower edge
 	dirty   bool
@@ -39,7 +40,7 @@ type Lengths struct {
 
 // NewLengths starts from the prior.
 func NewLengths() *Lengths {
-	l := &Lengths{dirty: true}
+	l := &Lengths{dirty: true, keep: lengthDecay}
 	for b := range l.weight {
 		lo, hi := edge(b), edge(b+1)
 		l.weight[b] = priorAnswers * (math.Exp(-lo/priorAnswerTokens) - math.Exp(-hi/priorAnswerTokens))
@@ -53,7 +54,7 @@ func (l *Lengths) Learn(tokens int) {
 		return
 	}
 	for b := range l.weight {
-		l.weight[b] *= lengthDecay
+		l.weight[b] *= l.keep
 		if l.weight[b] < 1e-12 { // as good as forgotten, and denormal numbers are slow
 			l.weight[b] = 0
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ type Row struct {
 	At time.Duration
 	// PromptTokens and OutputTokens are the lengths of prompt and answer.
 	PromptTokens, OutputTokens int
+	// Model names what answered, where the trace tells several apart.
+	Model string
 }
 
 // AzureConversation returns 800 consecutive requests of the Azure 2023
@@ -35,13 +38,22 @@ func AzureConversation() ([]Row, error) {
 
 var header = []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
 
-// timestamps have 7 decimals in the published files.
-const timestampLayout = "2006-01-02 15:04:05.9999999"
+// timestamps have 7 decimals in the files of 2023, and a zone in those of 2024.
+const (
+	timestampLayout = "2006-01-02 15:04:05.9999999"
+	zonedLayout     = timestampLayout + "-07:00"
+)
 
-// Read reads a trace in the format of the Azure LLM 2023 files: a header line,
-// then TIMESTAMP,ContextTokens,GeneratedTokens in order of time. Errors name
-// the file and the line: "name:118: ...".
-func Read(name string, r io.Reader) ([]Row, error) {
+// forever reads a trace to its end.
+const forever = time.Duration(math.MaxInt64)
+
+// Read reads a trace in the format of the Azure LLM 2023 and 2024 files: a
+// header line, then TIMESTAMP,ContextTokens,GeneratedTokens in order of time.
+// Errors name the file and the line: "name:118: ...".
+func Read(name string, r io.Reader) ([]Row, error) { return readAzure(name, r, forever) }
+
+// readAzure stops at the first row after until.
+func readAzure(name string, r io.Reader, until time.Duration) ([]Row, error) {
 	cr := csv.NewReader(r)
 	cr.FieldsPerRecord = -1 // counted here, for an error with file and line
 	cr.ReuseRecord = true
@@ -53,7 +65,7 @@ func Read(name string, r io.Reader) ([]Row, error) {
 	if strings.Join(got, ",") != strings.Join(header, ",") {
 		return nil, fmt.Errorf("%s:1: header: got %q, want %q", name, strings.Join(got, ","), strings.Join(header, ","))
 	}
-	rows, err := readRows(name, cr)
+	rows, err := readRows(name, cr, until)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +75,7 @@ func Read(name string, r io.Reader) ([]Row, error) {
 	return rows, nil
 }
 
-func readRows(name string, cr *csv.Reader) ([]Row, error) {
+func readRows(name string, cr *csv.Reader, until time.Duration) ([]Row, error) {
 	var (
 		rows  []Row
 		start time.Time
@@ -89,6 +101,9 @@ func readRows(name string, cr *csv.Reader) ([]Row, error) {
 		if n := len(rows); n > 0 && row.At < rows[n-1].At {
 			return nil, fmt.Errorf("%s:%d: TIMESTAMP went back from %v to %v after the first row, want rows in order of time", name, line, rows[n-1].At, row.At)
 		}
+		if row.At > until {
+			return rows, nil
+		}
 		rows = append(rows, row)
 	}
 }
@@ -99,6 +114,11 @@ func parse(rec []string) (time.Time, Row, error) {
 		return time.Time{}, Row{}, fmt.Errorf("got %d fields, want %d (%s)", len(rec), len(header), strings.Join(header, ","))
 	}
 	at, err := time.Parse(timestampLayout, rec[0])
+	if err != nil {
+		if zoned, zerr := time.Parse(zonedLayout, rec[0]); zerr == nil {
+			at, err = zoned, nil
+		}
+	}
 	if err != nil {
 		return time.Time{}, Row{}, fmt.Errorf("TIMESTAMP: got %q, want a time such as 2023-11-16 18:15:46.6805900: %w", rec[0], err)
 	}

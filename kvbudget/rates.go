@@ -1,0 +1,228 @@
+package kvbudget
+
+import (
+	"math"
+	"time"
+)
+
+// rateScales are the memories that Rates tries, from within a burst to within
+// minutes; fanos the clustering inside one window, variance over mean.
+var (
+	rateScales = [rateCount]time.Duration{time.Second, 4 * time.Second, 16 * time.Second, 64 * time.Second, 256 * time.Second}
+	fanos      = [fanoCount]float64{1, 3, 10, 30}
+)
+
+const (
+	rateCount, fanoCount = 5, 4
+	experts              = rateCount * fanoCount
+	// countTerms is how many counts have their own probability; what is beyond is
+	// one term with its mean and variance.
+	countTerms = 6
+	// A memory's rate is its next longer one's, worth priorArrivals, before it has
+	// seen any; the longest one's is priorRate.
+	priorRate, priorArrivals = 1.0, 0.5
+	// scoreMemory is the windows that an expert is judged by.
+	scoreMemory = 400.0
+	// catchUp bounds the empty windows that are scored one by one after a pause.
+	catchUp = 64
+)
+
+// Rates predicts how many requests arrive within a horizon. Each expert is a
+// gamma-Poisson forecast whose past is discounted at one time scale (West and
+// Harrison, Bayesian Forecasting and Dynamic Models, ch. 10), widened by one
+// degree of clustering; experts are averaged by their likelihood on past windows
+// of the same length, discounted too, so that the mix follows the traffic:
+// Poisson, drifting, or bursty at any of the scales.
+type Rates struct {
+	started     bool
+	first, last time.Duration
+	n           [rateCount]float64 // discounted arrivals
+	windows     []rateWindow
+}
+
+// rateWindow judges the experts on consecutive windows of one length.
+type rateWindow struct {
+	length time.Duration
+	start  time.Duration
+	count  int
+	ahead  [experts]countLaw // said at the window's start
+	score  [experts]float64  // discounted log likelihood
+}
+
+// countLaw is a negative binomial count: mean and size (variance is mean +
+// mean²/size).
+type countLaw struct{ mean, size float64 }
+
+// Counts is the predicted number of arrivals within a horizon.
+type Counts struct {
+	// P holds the probability of 0, 1, ... arrivals, and Tail that of more, whose
+	// mean and variance are TailMean and TailVar.
+	P                       [countTerms]float64
+	Tail, TailMean, TailVar float64
+	Mean, Var               float64
+}
+
+// NewRates judges its experts on windows of the given lengths.
+func NewRates(horizons []time.Duration) *Rates {
+	r := &Rates{windows: make([]rateWindow, len(horizons))}
+	for i, h := range horizons {
+		r.windows[i].length = h
+	}
+	return r
+}
+
+// Add takes one arrival; at never goes back.
+func (r *Rates) Add(at time.Duration) {
+	if !r.started {
+		r.started, r.first, r.last = true, at, at
+		for i := range r.windows {
+			r.open(&r.windows[i], at)
+		}
+	}
+	r.advance(at)
+	for i := range r.n {
+		r.n[i]++
+	}
+	for i := range r.windows {
+		r.windows[i].count++
+	}
+}
+
+// advance closes windows that have ended and discounts the past.
+func (r *Rates) advance(at time.Duration) {
+	for i := range r.windows {
+		r.close(&r.windows[i], at)
+	}
+	r.discount(at)
+}
+
+func (r *Rates) discount(at time.Duration) {
+	if d := at - r.last; d > 0 {
+		for i, scale := range rateScales {
+			r.n[i] *= decay(d, scale)
+		}
+		r.last = at
+	}
+}
+
+// close scores every window that ended by at. Within a long pause only the first
+// windows are scored: by then every expert has seen it.
+func (r *Rates) close(w *rateWindow, at time.Duration) {
+	for range catchUp {
+		end := w.start + w.length
+		if at < end {
+			return
+		}
+		for e := range w.score {
+			w.score[e] += w.ahead[e].log(w.count) - w.score[e]/scoreMemory
+		}
+		r.open(w, end)
+	}
+	if at >= w.start+w.length {
+		r.open(w, at)
+	}
+}
+
+// open begins a window: every expert says its law for it.
+func (r *Rates) open(w *rateWindow, start time.Duration) {
+	w.start, w.count = start, 0
+	w.ahead = r.laws(start, w.length)
+}
+
+// laws are the experts' predictions as of at, which may lie between the last
+// arrival and now.
+func (r *Rates) laws(at, window time.Duration) (laws [experts]countLaw) {
+	seen := max(at-r.first, 0).Seconds()
+	rate := priorRate // of the next longer memory, the prior of each
+	for i := rateCount - 1; i >= 0; i-- {
+		scale := rateScales[i]
+		s := scale.Seconds()
+		shape := r.n[i]*decay(at-r.last, scale) + priorArrivals
+		rate = shape / (s*(1-math.Exp(-seen/s)) + priorArrivals/rate)
+		mean := rate * window.Seconds()
+		for k, fano := range fanos {
+			laws[i*fanoCount+k] = countLaw{mean: mean, size: mean / (fano - 1 + mean/shape)}
+		}
+	}
+	return laws
+}
+
+// Ahead predicts the arrivals of the next i-th horizon.
+func (r *Rates) Ahead(at time.Duration, i int) (c Counts) {
+	if !r.started {
+		c.P[0] = 1
+		return c
+	}
+	r.advance(at)
+	w := &r.windows[i]
+	laws := r.laws(at, w.length)
+	weights := w.weights()
+	var second float64
+	for e, law := range laws {
+		law.add(&c, weights[e])
+		c.Mean += weights[e] * law.mean
+		second += weights[e] * (law.mean + law.mean*law.mean*(1+1/law.size))
+	}
+	c.Var = max(0, second-c.Mean*c.Mean)
+	c.tail(second)
+	return c
+}
+
+// tail is what the terms leave: mass, mean and variance.
+func (c *Counts) tail(second float64) {
+	m0, m1, m2 := 1.0, c.Mean, second
+	for k, p := range c.P {
+		x := float64(k)
+		m0, m1, m2 = m0-p, m1-p*x, m2-p*x*x
+	}
+	if m0 < 1e-9 {
+		return
+	}
+	c.Tail = m0
+	c.TailMean = max(countTerms, m1/m0)
+	c.TailVar = max(0, m2/m0-c.TailMean*c.TailMean)
+}
+
+// weights are the experts' shares by their scores (log-sum-exp).
+func (w *rateWindow) weights() (share [experts]float64) {
+	top := math.Inf(-1)
+	for _, s := range w.score {
+		top = max(top, s)
+	}
+	sum := 0.0
+	for e, s := range w.score {
+		share[e] = math.Exp(s - top)
+		sum += share[e]
+	}
+	for e := range share {
+		share[e] /= sum
+	}
+	return share
+}
+
+// add puts the law's first probabilities into c, by the recursion
+// P(k+1) = P(k)·(k+size)/(k+1)·mean/(mean+size).
+func (l countLaw) add(c *Counts, weight float64) {
+	if weight < 1e-6 {
+		weight = 0
+	}
+	p := weight * math.Exp(-l.size*math.Log1p(l.mean/l.size))
+	ratio := l.mean / (l.mean + l.size)
+	for k := range c.P {
+		c.P[k] += p
+		p *= (float64(k) + l.size) / float64(k+1) * ratio
+	}
+}
+
+// log is the log probability of a count.
+func (l countLaw) log(count int) float64 {
+	p := -l.size * math.Log1p(l.mean/l.size)
+	if count == 0 {
+		return p
+	}
+	k := float64(count)
+	a, _ := math.Lgamma(k + l.size)
+	b, _ := math.Lgamma(l.size)
+	f, _ := math.Lgamma(k + 1)
+	return p + a - b - f + k*math.Log(l.mean/(l.mean+l.size))
+}
