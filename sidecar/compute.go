@@ -48,7 +48,7 @@ type advice struct {
 // newCompute watches nothing where nothing is promised: nobody can be late.
 func newCompute(promised bool, c config.Interference) *compute {
 	out := &compute{yields: promised && c.Yield == config.Auto, pace: promised && c.Pace == config.Auto, yielder: slo.DefaultYielder(), pacer: slo.DefaultPacer()}
-	out.pacer.Floor = c.ProgressFloor
+	out.pacer.Floor, out.yielder.Floor = c.ProgressFloor, min(c.ProgressFloor, 0.5)
 	out.said.duty = 1
 	return out
 }
@@ -77,7 +77,7 @@ func (c *compute) advise(at handover.At, pressure float64, decoding int) advice 
 	c.lastAt = at
 	a := advice{duty: 1}
 	if c.yields {
-		a.yield = c.yielder.Step(pressure)
+		a.yield = c.yielder.Step(at, pressure)
 	}
 	if c.pace {
 		c.mu.Lock()

@@ -37,7 +37,7 @@ func TestTrainingStopsUnderPressureAndGoesOnWhenItIsGone(t *testing.T) {
 		pressure float64
 		want     bool
 	}{{0.25, false}, {0.49, false}, {0.5, true}, {0.4, true}, {0.34, true}, {0.33, false}, {0.4, false}, {9, true}, {0, false}} {
-		if got := y.Step(c.pressure); got != c.want {
+		if got := y.Step(time.Duration(i)*ms, c.pressure); got != c.want {
 			t.Errorf("step %d, pressure %v: got %v, want %v", i, c.pressure, got, c.want)
 		}
 	}
@@ -49,14 +49,35 @@ func TestYieldingNeverFlipsInsideItsBand(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		y := DefaultYielder()
 		was := false
-		for _, p := range rapid.SliceOfN(rapid.Float64Range(0, 2), 1, 50).Draw(t, "pressures") {
-			got := y.Step(p)
+		for i, p := range rapid.SliceOfN(rapid.Float64Range(0, 2), 1, 50).Draw(t, "pressures") {
+			got := y.Step(time.Duration(i)*ms, p)
 			if p > y.Off && p < y.On && got != was {
 				t.Fatalf("flipped to %v at %v", got, p)
 			}
 			was = got
 		}
 	})
+}
+
+func TestTrainingKeepsItsFloorUnderPressureThatDoesNotEnd(t *testing.T) {
+	y := DefaultYielder()
+	free := 0
+	for i := range 6000 { // a minute in steps of 10 ms
+		if !y.Step(time.Duration(i)*10*ms, 3) {
+			free++
+		}
+	}
+	if share := float64(free) / 6000; share < y.Floor || share > 2*y.Floor {
+		t.Errorf("training had %.3f of the time, want its floor %.2f, at most twice that", share, y.Floor)
+	}
+	for i := range 100 {
+		if y.Step(time.Minute+time.Duration(i)*10*ms, 0.1) {
+			t.Fatal("yields without pressure")
+		}
+	}
+	if !y.Step(2*time.Minute, 0.6) {
+		t.Error("after a long calm: want to yield at once")
+	}
 }
 
 // limit is the TBT limit of the simulated requests.
