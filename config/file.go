@@ -108,6 +108,10 @@ type Proxy struct {
 	// IdleTimeout ends a transfer on which nothing moved for so long; there is no
 	// limit on its whole length.
 	IdleTimeout time.Duration `koanf:"idle_timeout"`
+	// BodyMemory is what request bodies that are read whole may take together; a
+	// body for which there is no room is relayed as it comes and judged by its
+	// beginning.
+	BodyMemory size.Bytes `koanf:"body_memory"`
 }
 
 // SLO is the objectives; 0 means none.

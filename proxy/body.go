@@ -13,14 +13,17 @@ var errBodyTooLarge = errors.New("request body above proxy.max_body_bytes")
 // Its bytes are never changed once read: a transport may still read them after
 // an attempt has failed.
 type body struct {
-	read []byte
-	rest io.Reader // nil when read is all
+	read  []byte
+	rest  io.Reader // nil when read is all
+	taken int64     // of the bodyMemory; whoever has the body gives it back
 }
 
 // readBody reads up to scanBytes of r and shows each piece to scan as it comes.
 // size is the declared length, or -1. A body that is longer keeps the rest
-// unread. max, when above 0, is the length above which it gives up.
-func readBody(r io.Reader, size, scanBytes, max int64, scan func([]byte)) (body, error) {
+// unread, and so does one for which memory has no room. max, when above 0, is
+// the length above which it gives up. What the body took of memory is in it,
+// errors or not.
+func readBody(r io.Reader, size, scanBytes, max int64, memory *bodyMemory, scan func([]byte)) (body, error) {
 	if max > 0 && size > max {
 		return body{}, errBodyTooLarge
 	}
@@ -29,7 +32,13 @@ func readBody(r io.Reader, size, scanBytes, max int64, scan func([]byte)) (body,
 		if len(b.read) == cap(b.read) {
 			// Doubling, not the declared size at once: a client may declare much
 			// and send nothing.
-			grown := make([]byte, len(b.read), min(2*int64(cap(b.read)), scanBytes+1))
+			size := min(2*int64(cap(b.read)), scanBytes+1)
+			if !memory.take(size - b.taken) {
+				b.rest = r
+				return b, nil
+			}
+			b.taken = size
+			grown := make([]byte, len(b.read), size)
 			copy(grown, b.read)
 			b.read = grown
 		}
@@ -37,7 +46,7 @@ func readBody(r io.Reader, size, scanBytes, max int64, scan func([]byte)) (body,
 		scan(b.read[len(b.read) : len(b.read)+n])
 		b.read = b.read[:len(b.read)+n]
 		if max > 0 && int64(len(b.read)) > max {
-			return body{}, errBodyTooLarge
+			return b, errBodyTooLarge
 		}
 		if err == io.EOF {
 			return b, nil

@@ -27,6 +27,7 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		"proxy.first_byte_limit: got -1ns, want 0 (none) or more":                                                                     func(c *Config) { c.FirstByteLimit = -1 },
 		"proxy.connect_timeout: got 0s, want more than 0":                                                                             func(c *Config) { c.ConnectTimeout = 0 },
 		"proxy.keep_alive: got -1ns, want more than 0":                                                                                func(c *Config) { c.KeepAlive = -1 },
+		"proxy.body_memory: got -1, want 0 or more":                                                                                   func(c *Config) { c.BodyMemory = -1 },
 		"proxy.scan_bytes: got 0, want more than 0":                                                                                   func(c *Config) { c.ScanBytes = 0 },
 		"proxy.max_body_bytes: got -1, want 0 (none) or more":                                                                         func(c *Config) { c.MaxBodyBytes = -1 },
 	} {

@@ -1,5 +1,7 @@
 package proxy
 
+import "net/http"
+
 // messages is Anthropic's /v1/messages. Gated, timed and counted; its finer
 // events are not told apart.
 type messages struct{}
@@ -68,4 +70,31 @@ func (messages) answer(parent node, key []byte) node {
 		return nodeContent
 	}
 	return 0
+}
+
+// errorShape is Anthropic's error (https://docs.anthropic.com/en/api/errors):
+// its types follow from the status.
+func (messages) errorShape(f refusal, requestID string) any {
+	kind := "api_error"
+	switch f.status {
+	case http.StatusBadRequest, http.StatusRequestTimeout:
+		kind = "invalid_request_error"
+	case http.StatusRequestEntityTooLarge:
+		kind = "request_too_large"
+	case http.StatusTooManyRequests:
+		kind = "rate_limit_error"
+	case http.StatusServiceUnavailable:
+		kind = "overloaded_error"
+	case http.StatusGatewayTimeout:
+		kind = "timeout_error"
+	}
+	type detail struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	}
+	return struct {
+		Type      string `json:"type"`
+		Error     detail `json:"error"`
+		RequestID string `json:"request_id"`
+	}{"error", detail{kind, f.message + " (" + f.code + ")"}, requestID}
 }

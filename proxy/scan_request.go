@@ -83,6 +83,9 @@ func (s *requestScan) fill(r *Request) {
 	for _, t := range s.text {
 		r.PromptBytes += t.bytes
 	}
+	if at := s.json.inText(); at >= nodeText {
+		r.PromptBytes += s.json.size // of a body that is judged by its beginning
+	}
 	r.PromptTokens = s.text[slotPrompt].ids
 	r.Sequences = max(s.n, s.bestOf, 1) * max(s.text[slotPrompt].prompts, 1)
 }
