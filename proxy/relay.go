@@ -61,15 +61,11 @@ func (x *exchange) begin(res *http.Response) int {
 		h["Trailer"] = []string{strings.Join(names, ", ")}
 	}
 	x.rec.Status = res.StatusCode
-	mode := tapOff
-	switch media := mediaType(res.Header); {
-	case res.Header.Get("Content-Encoding") != "": // not ours to decode
-		x.rec.Stream = media == "text/event-stream"
+	mode, stream := framing(mediaType(res.Header))
+	x.rec.Stream = stream
+	if res.Header.Get("Content-Encoding") != "" { // not ours to decode
+		mode = tapOff
 		x.p.opaque.Add(1)
-	case media == "text/event-stream":
-		x.rec.Stream, mode = true, tapSSE
-	case media == "application/json":
-		mode = tapJSON
 	}
 	x.tap = newTap(x.d, mode, x)
 	x.w.WriteHeader(res.StatusCode)
