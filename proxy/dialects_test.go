@@ -3,7 +3,9 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -291,6 +293,30 @@ func TestLinesOfAnAnswerMayBeCutAnywhere(t *testing.T) {
 			t.Fatalf("cut at %d: got %+v, want 2 contents, 2 tokens, an end and one line that is no JSON", cut, got)
 		}
 	}
+}
+
+func FuzzLinesSplitAnywhere(f *testing.F) {
+	f.Add([]byte("{\"response\":\"a\",\"done\":false}\r\n\n {\"done\":true,\"eval_count\":2}"), uint8(3))
+	f.Add([]byte("no\n[\n{}{}\n\r"), uint8(0))
+	f.Fuzz(func(t *testing.T, body []byte, piece uint8) {
+		whole, told := tapAll(ollama{}, tapLines, body, nil)
+		var cuts []int
+		for at := 0; at < len(body); at += int(piece) + 1 {
+			cuts = append(cuts, at)
+		}
+		if cut, s := tapAll(ollama{}, tapLines, body, cuts); !reflect.DeepEqual(cut, whole) || s != told {
+			t.Fatalf("in pieces of %d: got %+v, whole %+v", piece+1, cut, whole)
+		}
+		documents := 0
+		for l := range strings.SplitSeq(string(body), "\n") {
+			if strings.Trim(l, " \t\r") != "" {
+				documents++
+			}
+		}
+		if whole.opaque > documents || whole.contents > documents {
+			t.Fatalf("got %+v of %d documents", whole, documents)
+		}
+	})
 }
 
 func TestNoTapAllocates(t *testing.T) {
