@@ -67,6 +67,7 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"socket":              {minimal + "trainers: {socket: ''}", `trainers.socket: got "", want the path of a Unix socket`},
 		"idle":                {minimal + "proxy: {idle_timeout: 0s}", "proxy.idle_timeout: got 0s, want more than 0"},
 		"body memory":         {minimal + "proxy: {body_memory: 1GB}", `proxy.body_memory: got "1GB", want a number with B, KiB, MiB or GiB, such as 640MiB`},
+		"usage":               {minimal + "proxy: {usage: always}", `proxy.usage: got "always", want pass or inject`},
 		"log level":           {minimal + "telemetry: {log_level: loud}", `telemetry.log_level: got "loud", want one of [debug info warn error]`},
 		"section is a text":   {minimal + "slo: fast", `slo: got "fast", want a section with keys`},
 	} {

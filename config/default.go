@@ -20,7 +20,7 @@ func Default() File {
 			Mode: core.Mode, Quantum: core.Quantum, Reserve: core.Reserve, Quantile: core.Quantile, Horizon: core.Horizon,
 		},
 		Admission: Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
-		Proxy:     Proxy{IdleTimeout: 5 * time.Minute, BodyMemory: size.GiB},
+		Proxy:     Proxy{IdleTimeout: 5 * time.Minute, BodyMemory: size.GiB, Usage: "pass"},
 		Telemetry: Telemetry{LogLevel: "info"},
 	}
 }

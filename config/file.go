@@ -112,6 +112,10 @@ type Proxy struct {
 	// body for which there is no room is relayed as it comes and judged by its
 	// beginning.
 	BodyMemory size.Bytes `koanf:"body_memory"`
+	// Usage is pass or inject: inject asks the engine for the usage of a stream
+	// whose client said nothing of it, and keeps the answer to itself. Without it
+	// tokens are counted as events where the client does not ask.
+	Usage string `koanf:"usage"`
 }
 
 // SLO is the objectives; 0 means none.

@@ -38,6 +38,9 @@ func (f File) Validate() error {
 	if f.Proxy.IdleTimeout <= 0 {
 		return fmt.Errorf("proxy.idle_timeout: got %v, want more than 0", f.Proxy.IdleTimeout)
 	}
+	if u := f.Proxy.Usage; u != "pass" && u != "inject" {
+		return fmt.Errorf("proxy.usage: got %q, want pass or inject", u)
+	}
 	if !slices.Contains(logLevels, f.Telemetry.LogLevel) {
 		return fmt.Errorf("telemetry.log_level: got %q, want one of %v", f.Telemetry.LogLevel, logLevels)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 )
 
 // errBodyTooLarge is returned by readBody for a body above MaxBodyBytes.
@@ -16,6 +17,14 @@ type body struct {
 	read  []byte
 	rest  io.Reader // nil when read is all
 	taken int64     // of the bodyMemory; whoever has the body gives it back
+
+	extra string // goes in at the given place, which is 0 when there is none
+	at    int
+}
+
+// put adds a member to a whole body that is a JSON object, as its first.
+func (b *body) put(member string) {
+	b.extra, b.at = member, bytes.IndexByte(b.read, '{')+1
 }
 
 // readBody reads up to scanBytes of r and shows each piece to scan as it comes.
@@ -73,6 +82,9 @@ func firstCap(size int64) int64 {
 
 // open returns a new reader of the whole body.
 func (b body) open() io.ReadCloser {
+	if b.extra != "" {
+		return io.NopCloser(io.MultiReader(bytes.NewReader(b.read[:b.at]), strings.NewReader(b.extra), bytes.NewReader(b.read[b.at:])))
+	}
 	if b.rest == nil {
 		return io.NopCloser(bytes.NewReader(b.read))
 	}
@@ -86,7 +98,7 @@ func (b body) replayable() bool { return b.rest == nil }
 // body that is still coming.
 func (b body) length(declared int64) int64 {
 	if b.rest == nil {
-		return int64(len(b.read))
+		return int64(len(b.read) + len(b.extra))
 	}
 	return declared
 }

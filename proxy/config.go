@@ -42,6 +42,11 @@ type Config struct {
 	// 1 GiB; a body for which there is no room is forwarded as a stream and judged
 	// by its beginning, like one above ScanBytes.
 	BodyMemory int64
+	// InjectUsage asks the upstream for the usage of a stream whose client said
+	// nothing of it, and strips the event with the answer. Default false: every
+	// byte passes as it is, and tokens are then counted as events. An upstream that
+	// does not know stream_options may refuse such requests.
+	InjectUsage bool
 	// MaxBodyBytes refuses longer bodies on interpreted paths with 413. Default 0:
 	// the upstream's own limit is the only one.
 	MaxBodyBytes int64

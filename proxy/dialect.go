@@ -47,6 +47,7 @@ const (
 	nodeMaxCompletionTokens // wins over nodeMaxTokens
 	nodeN
 	nodeBestOf
+	nodeStreamOptions
 	nodeIncludeUsage
 
 	// In answers. nodeContent is content if it has something in it: a string that

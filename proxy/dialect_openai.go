@@ -21,8 +21,7 @@ func (chat) path(p string) bool        { return p == "/v1/chat/completions" }
 func (completions) path(p string) bool { return p == "/v1/completions" }
 
 const (
-	openaiStreamOptions = nodeOwn + iota
-	openaiDelta
+	openaiDelta = nodeOwn + iota
 	openaiUsage
 	openaiPromptDetails
 )
@@ -50,7 +49,7 @@ func openaiRequest(parent node, key []byte) node {
 		case "best_of":
 			return nodeBestOf
 		case "stream_options":
-			return openaiStreamOptions
+			return nodeStreamOptions
 		case "messages":
 			return nodeText + slotMessages
 		case "prompt", "input":
@@ -58,7 +57,7 @@ func openaiRequest(parent node, key []byte) node {
 		case "tools", "functions":
 			return nodeText + slotTools
 		}
-	case openaiStreamOptions:
+	case nodeStreamOptions:
 		if string(key) == "include_usage" {
 			return nodeIncludeUsage
 		}

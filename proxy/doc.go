@@ -9,7 +9,8 @@
 // Record for every ending. All else passes unchanged: any method, multipart,
 // upgrades, trailers, interim responses.
 //
-// What it never does: decode, re-encode or hold a byte of an answer; put a total limit on a stream; retry after a byte of an
+// What it never does: decode, re-encode or hold a byte of an answer (but see
+// Config.InjectUsage); put a total limit on a stream; retry after a byte of an
 // answer was seen; make up a good ending for a broken one; log; fail a client
 // because a metric failed. No middleware that recovers panics may stand around it:
 // a broken stream is ended by http.ErrAbortHandler, which must reach the HTTP

@@ -23,6 +23,8 @@ type exchange struct {
 	upload upload
 	body   body
 	header http.Header // for the upstream
+	asked  bool        // for usage, by Lull
+	strip  *usageStrip // nil where nothing is stripped
 	tap    *tap        // nil before the answer, and after a fault
 	rec    Record
 	closed bool // the account is closed
@@ -104,6 +106,7 @@ func (x *exchange) read() (Request, *ending) {
 	}
 	req := Request{ID: x.rec.ID, Path: x.rec.Path, Engine: x.up.name, Sequences: 1, ArrivedAt: x.rec.Arrived}
 	scan.fill(&req)
+	x.askUsage(scan)
 	x.rec.Model, x.rec.PromptBytes = req.Model, req.PromptBytes
 	x.rec.MaxTokens, x.rec.Sequences = req.MaxTokens, req.Sequences
 	return req, nil

@@ -13,6 +13,7 @@ type requestScan struct {
 
 	model         string
 	stream        bool
+	streamOptions bool // they are there, whatever they say
 	includeUsage  bool
 	maxTokens     int
 	maxCompletion int
@@ -42,6 +43,8 @@ func (s *requestScan) value(f found) {
 		}
 	case nodeStream:
 		s.stream = f.kind == 't'
+	case nodeStreamOptions:
+		s.streamOptions = true
 	case nodeIncludeUsage:
 		s.includeUsage = f.kind == 't'
 	case nodeMaxTokens:
