@@ -69,6 +69,8 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"yield":               {minimal + "interference: {yield: always}", `interference.yield: got "always", want auto or never`},
 		"pace":                {minimal + "interference: {pace: slow}", `interference.pace: got "slow", want auto or never`},
 		"progress floor":      {minimal + "interference: {progress_floor: 0}", "interference.progress_floor: got 0, want more than 0, at most 1"},
+		"body memory":         {minimal + "proxy: {body_memory: 1GB}", `proxy.body_memory: got "1GB", want a number with B, KiB, MiB or GiB, such as 640MiB`},
+		"usage":               {minimal + "proxy: {usage: always}", `proxy.usage: got "always", want pass or inject`},
 		"log level":           {minimal + "telemetry: {log_level: loud}", `telemetry.log_level: got "loud", want one of [debug info warn error]`},
 		"section is a text":   {minimal + "slo: fast", `slo: got "fast", want a section with keys`},
 	} {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
 	"github.com/lull-project/lull/slo"
 )
 
@@ -20,7 +21,7 @@ func Default() File {
 			Mode: core.Mode, Quantum: core.Quantum, Reserve: core.Reserve, Quantile: core.Quantile, Horizon: core.Horizon,
 		},
 		Admission:    Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
-		Proxy:        Proxy{IdleTimeout: 5 * time.Minute},
+		Proxy:        Proxy{IdleTimeout: 5 * time.Minute, BodyMemory: size.GiB, Usage: "pass"},
 		Interference: Interference{Yield: Never, Pace: Never, ProgressFloor: slo.DefaultPacer().Floor},
 		Telemetry:    Telemetry{LogLevel: "info"},
 		SLO:          defaultSLO(),

@@ -129,6 +129,14 @@ type Proxy struct {
 	// IdleTimeout ends a transfer on which nothing moved for so long; there is no
 	// limit on its whole length.
 	IdleTimeout time.Duration `koanf:"idle_timeout"`
+	// BodyMemory is what request bodies that are read whole may take together; a
+	// body for which there is no room is relayed as it comes and judged by its
+	// beginning.
+	BodyMemory size.Bytes `koanf:"body_memory"`
+	// Usage is pass or inject: inject asks the engine for the usage of a stream
+	// whose client said nothing of it, and keeps the answer to itself. Without it
+	// tokens are counted as events where the client does not ask.
+	Usage string `koanf:"usage"`
 }
 
 // Telemetry is what Lull says of itself.

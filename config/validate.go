@@ -41,6 +41,9 @@ func (f File) Validate() error {
 	if err := f.Interference.validate(); err != nil {
 		return err
 	}
+	if u := f.Proxy.Usage; u != "pass" && u != "inject" {
+		return fmt.Errorf("proxy.usage: got %q, want pass or inject", u)
+	}
 	if !slices.Contains(logLevels, f.Telemetry.LogLevel) {
 		return fmt.Errorf("telemetry.log_level: got %q, want one of %v", f.Telemetry.LogLevel, logLevels)
 	}

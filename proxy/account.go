@@ -22,7 +22,8 @@ func (x *exchange) account(end ending) {
 func fillCounts(r *Record, c *tapCounts) {
 	r.Contents, r.FirstContent, r.LastContent = c.contents, c.firstContent, c.lastContent
 	r.Events, r.FirstEvent, r.LastEvent = c.events, c.firstEvent, c.lastEvent
-	r.PromptTokens, r.CachedTokens, r.Terminated = c.prompt, c.cached, c.terminated
+	r.PromptTokens, r.CachedTokens = c.prompt+c.beside+c.written, max(c.cached, c.beside)
+	r.Terminated = c.terminated
 	switch {
 	case c.usage:
 		r.OutputTokens, r.TokenSource = c.output, TokensFromUsage

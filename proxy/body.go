@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 )
 
 // errBodyTooLarge is returned by readBody for a body above MaxBodyBytes.
@@ -13,14 +14,25 @@ var errBodyTooLarge = errors.New("request body above proxy.max_body_bytes")
 // Its bytes are never changed once read: a transport may still read them after
 // an attempt has failed.
 type body struct {
-	read []byte
-	rest io.Reader // nil when read is all
+	read  []byte
+	rest  io.Reader // nil when read is all
+	taken int64     // of the bodyMemory; whoever has the body gives it back
+
+	extra string // goes in at the given place, which is 0 when there is none
+	at    int
+}
+
+// put adds a member to a whole body that is a JSON object, as its first.
+func (b *body) put(member string) {
+	b.extra, b.at = member, bytes.IndexByte(b.read, '{')+1
 }
 
 // readBody reads up to scanBytes of r and shows each piece to scan as it comes.
 // size is the declared length, or -1. A body that is longer keeps the rest
-// unread. max, when above 0, is the length above which it gives up.
-func readBody(r io.Reader, size, scanBytes, max int64, scan func([]byte)) (body, error) {
+// unread, and so does one for which memory has no room. max, when above 0, is
+// the length above which it gives up. What the body took of memory is in it,
+// errors or not.
+func readBody(r io.Reader, size, scanBytes, max int64, memory *bodyMemory, scan func([]byte)) (body, error) {
 	if max > 0 && size > max {
 		return body{}, errBodyTooLarge
 	}
@@ -29,7 +41,13 @@ func readBody(r io.Reader, size, scanBytes, max int64, scan func([]byte)) (body,
 		if len(b.read) == cap(b.read) {
 			// Doubling, not the declared size at once: a client may declare much
 			// and send nothing.
-			grown := make([]byte, len(b.read), min(2*int64(cap(b.read)), scanBytes+1))
+			size := min(2*int64(cap(b.read)), scanBytes+1)
+			if !memory.take(size - b.taken) {
+				b.rest = r
+				return b, nil
+			}
+			b.taken = size
+			grown := make([]byte, len(b.read), size)
 			copy(grown, b.read)
 			b.read = grown
 		}
@@ -37,7 +55,7 @@ func readBody(r io.Reader, size, scanBytes, max int64, scan func([]byte)) (body,
 		scan(b.read[len(b.read) : len(b.read)+n])
 		b.read = b.read[:len(b.read)+n]
 		if max > 0 && int64(len(b.read)) > max {
-			return body{}, errBodyTooLarge
+			return b, errBodyTooLarge
 		}
 		if err == io.EOF {
 			return b, nil
@@ -64,6 +82,9 @@ func firstCap(size int64) int64 {
 
 // open returns a new reader of the whole body.
 func (b body) open() io.ReadCloser {
+	if b.extra != "" {
+		return io.NopCloser(io.MultiReader(bytes.NewReader(b.read[:b.at]), strings.NewReader(b.extra), bytes.NewReader(b.read[b.at:])))
+	}
 	if b.rest == nil {
 		return io.NopCloser(bytes.NewReader(b.read))
 	}
@@ -77,7 +98,7 @@ func (b body) replayable() bool { return b.rest == nil }
 // body that is still coming.
 func (b body) length(declared int64) int64 {
 	if b.rest == nil {
-		return int64(len(b.read))
+		return int64(len(b.read) + len(b.extra))
 	}
 	return declared
 }

@@ -19,8 +19,9 @@ type Config struct {
 	// Upstreams are the servers; the first one serves every request. Default
 	// engine at http://127.0.0.1:8000, where `vllm serve` listens.
 	Upstreams []Upstream
-	// IdleLimit ends an answer without a byte from the upstream for so long, and one
-	// whose client takes no byte for so long. Default 5m; shorter cuts slow but
+	// IdleLimit ends an answer without a byte from the upstream for so long, one
+	// whose client takes no byte for so long, and an upload that stands still for so
+	// long (at most a quarter longer). Default 5m; shorter cuts slow but
 	// healthy streams, longer keeps dead ones open. There is no total limit.
 	IdleLimit time.Duration
 	// FirstByteLimit ends the wait for the upstream's headers with 504. Default 0,
@@ -37,6 +38,15 @@ type Config struct {
 	// ScanBytes is the longest body that is read before it is forwarded. Default
 	// 64 MiB; a longer one is forwarded as a stream and judged by its beginning.
 	ScanBytes int64
+	// BodyMemory is what the bodies that are read whole may take together. Default
+	// 1 GiB; a body for which there is no room is forwarded as a stream and judged
+	// by its beginning, like one above ScanBytes.
+	BodyMemory int64
+	// InjectUsage asks the upstream for the usage of a stream whose client said
+	// nothing of it, and strips the event with the answer. Default false: every
+	// byte passes as it is, and tokens are then counted as events. An upstream that
+	// does not know stream_options may refuse such requests.
+	InjectUsage bool
 	// MaxBodyBytes refuses longer bodies on interpreted paths with 413. Default 0:
 	// the upstream's own limit is the only one.
 	MaxBodyBytes int64
@@ -55,6 +65,7 @@ func DefaultConfig() Config {
 		ConnectTimeout: 5 * time.Second,
 		KeepAlive:      4 * time.Second,
 		ScanBytes:      64 << 20,
+		BodyMemory:     1 << 30,
 	}
 }
 
@@ -84,6 +95,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("proxy.keep_alive: got %v, want more than 0", c.KeepAlive)
 	case c.ScanBytes <= 0:
 		return fmt.Errorf("proxy.scan_bytes: got %d, want more than 0", c.ScanBytes)
+	case c.BodyMemory < 0:
+		return fmt.Errorf("proxy.body_memory: got %d, want 0 or more", c.BodyMemory)
 	case c.MaxBodyBytes < 0:
 		return fmt.Errorf("proxy.max_body_bytes: got %d, want 0 (none) or more", c.MaxBodyBytes)
 	}

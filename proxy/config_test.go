@@ -3,6 +3,7 @@ package proxy
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDefaultConfigIsValid(t *testing.T) {
@@ -27,6 +28,7 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		"proxy.first_byte_limit: got -1ns, want 0 (none) or more":                                                                     func(c *Config) { c.FirstByteLimit = -1 },
 		"proxy.connect_timeout: got 0s, want more than 0":                                                                             func(c *Config) { c.ConnectTimeout = 0 },
 		"proxy.keep_alive: got -1ns, want more than 0":                                                                                func(c *Config) { c.KeepAlive = -1 },
+		"proxy.body_memory: got -1, want 0 or more":                                                                                   func(c *Config) { c.BodyMemory = -1 },
 		"proxy.scan_bytes: got 0, want more than 0":                                                                                   func(c *Config) { c.ScanBytes = 0 },
 		"proxy.max_body_bytes: got -1, want 0 (none) or more":                                                                         func(c *Config) { c.MaxBodyBytes = -1 },
 	} {
@@ -35,6 +37,22 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		if err := c.Validate(); err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
+	}
+}
+
+func TestDefaultsPutNoTotalLimitOnAnAnswer(t *testing.T) {
+	c := DefaultConfig()
+	if c.IdleLimit < 5*time.Minute || c.FirstByteLimit != 0 || c.ScanBytes < 64<<20 || c.MaxBodyBytes != 0 {
+		t.Errorf("got %+v, want generous idle limits, no limit on prefill and large bodies", c)
+	}
+	if c.KeepAlive >= 5*time.Second {
+		t.Errorf("keep-alive: got %v, want less than uvicorn's 5s", c.KeepAlive)
+	}
+	if s := Server(nil); s.WriteTimeout != 0 || s.ReadTimeout != 0 || s.ReadHeaderTimeout == 0 {
+		t.Errorf("server: got %+v, want no limit but on the header of a request", s)
+	}
+	if tr := newTransport(c); tr.ResponseHeaderTimeout != 0 || !tr.DisableCompression || tr.Proxy != nil || tr.MaxConnsPerHost != 0 {
+		t.Errorf("transport: got %+v, want no limits, no compression and no proxy of its own", tr)
 	}
 }
 
@@ -52,7 +70,8 @@ func TestDialectPaths(t *testing.T) {
 		"/v1/chat/completions": chat{}, "/v1/completions": completions{}, "/v1/responses": responses{}, "/v1/messages": messages{},
 		"/v2/models/m/generate": triton{}, "/v2/models/m/versions/2/infer": triton{},
 		"/v2/models/m/versions/2": nil, "/v2/models//infer": nil, "/v2/models/m/x/infer": nil, "/v2/models/m": nil,
-		"/v1/chat/completions/": nil, "/V1/completions": nil, "/": nil,
+		"/api/chat": ollama{}, "/api/generate": ollama{}, "/completion": llamacpp{}, "/infill": llamacpp{}, "/generate": sglang{},
+		"/v1/chat/completions/": nil, "/api/tags": nil, "/v1/generate": nil, "/V1/completions": nil, "/": nil,
 	} {
 		if got := dialectOf(path); got != want {
 			t.Errorf("%s: got %T, want %T", path, got, want)

@@ -9,9 +9,12 @@ type dialect interface {
 	// event of a stream or a whole answer. key is nil when it is too long.
 	request(parent node, key []byte) node
 	answer(parent node, key []byte) node
+	// typed is what an event of a type means for its answer; it is asked for the
+	// text under nodeType. Embed untyped where events have none.
+	typed(name []byte) meaning
 }
 
-var dialects = [...]dialect{chat{}, completions{}, responses{}, messages{}, triton{}}
+var dialects = [...]dialect{chat{}, completions{}, responses{}, messages{}, triton{}, ollama{}, llamacpp{}, sglang{}}
 
 func dialectOf(path string) dialect {
 	for _, d := range dialects {
@@ -22,28 +25,48 @@ func dialectOf(path string) dialect {
 	return nil
 }
 
+// meaning is a set of what an event's type says of its answer.
+type meaning uint8
+
+const (
+	meansEnd     meaning = 1 << iota // the stream ends in the dialect's own way
+	meansFailure                     // the answer is an error
+)
+
+// untyped is the part of a dialect whose events have no types.
+type untyped struct{}
+
+func (untyped) typed([]byte) meaning { return 0 }
+
 // Nodes with one meaning in all dialects. nodeRoot is 1.
 const (
 	// In requests.
 	nodeModel node = iota + 2
 	nodeStream
 	nodeMaxTokens
-	nodeMaxCompletionTokens
+	nodeMaxCompletionTokens // wins over nodeMaxTokens
 	nodeN
 	nodeBestOf
+	nodeStreamOptions
 	nodeIncludeUsage
 
 	// In answers. nodeContent is content if it has something in it: a string that
 	// is not empty, a number, true, an object with a key, an array with an element.
 	nodeContent
-	nodeChoice       // an element of it is one choice
-	nodeRole         // the choice has a role
-	nodeFinish       // not null: the choice ends here
-	nodeError        // not null: the answer is an error
-	nodeType         // an event's type, as Responses and Messages name it
-	nodePromptTokens // numbers of usage
-	nodeCachedTokens
+	nodeChoice // an element of it is one choice
+	nodeRole   // the choice has a role
+	nodeFinish // not null: the choice ends here
+	nodeDone   // false: one step of generation; true: the answer ends here
+	nodeError  // not null: the answer is an error
+	nodeType   // an event's type, as Responses and Messages name it
+
+	// Numbers of usage: the largest counts.
+	nodePromptTokens
+	nodeCachedTokens // a part of the prompt's
+	nodeCachedBeside // cached ones that the prompt's number leaves out
+	nodeCacheWritten // likewise, written to the cache
 	nodeOutputTokens
+	nodeOutputAdded // the event's own tokens: these are added up
 
 	// From here a dialect's own places on the way.
 	nodeOwn node = 64
@@ -67,8 +90,8 @@ const (
 func textChild(parent node, key []byte) node {
 	switch string(key) {
 	case "role", "type", "id", "tool_call_id", "call_id", "status",
-		"image_url", "image", "input_audio", "audio", "video_url", "video", "file",
-		"url", "data", "source", "media_type", "detail", "cache_control",
+		"image_url", "image", "images", "input_audio", "audio", "video_url", "video", "file",
+		"url", "data", "source", "media_type", "detail", "cache_control", "multimodal_data",
 		"encrypted_content", "signature":
 		return 0
 	}

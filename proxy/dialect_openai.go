@@ -6,12 +6,22 @@ type chat struct{}
 // completions is OpenAI's /v1/completions.
 type completions struct{}
 
+// typed knows the error of older vLLM: {"object":"error","message":…}.
+func (chat) typed(name []byte) meaning        { return openaiTyped(name) }
+func (completions) typed(name []byte) meaning { return openaiTyped(name) }
+
+func openaiTyped(name []byte) meaning {
+	if string(name) == "error" {
+		return meansFailure
+	}
+	return 0
+}
+
 func (chat) path(p string) bool        { return p == "/v1/chat/completions" }
 func (completions) path(p string) bool { return p == "/v1/completions" }
 
 const (
-	openaiStreamOptions = nodeOwn + iota
-	openaiDelta
+	openaiDelta = nodeOwn + iota
 	openaiUsage
 	openaiPromptDetails
 )
@@ -39,7 +49,7 @@ func openaiRequest(parent node, key []byte) node {
 		case "best_of":
 			return nodeBestOf
 		case "stream_options":
-			return openaiStreamOptions
+			return nodeStreamOptions
 		case "messages":
 			return nodeText + slotMessages
 		case "prompt", "input":
@@ -47,7 +57,7 @@ func openaiRequest(parent node, key []byte) node {
 		case "tools", "functions":
 			return nodeText + slotTools
 		}
-	case openaiStreamOptions:
+	case nodeStreamOptions:
 		if string(key) == "include_usage" {
 			return nodeIncludeUsage
 		}
@@ -107,7 +117,7 @@ func openaiAnswer(parent node, key []byte) node {
 		case "error":
 			return nodeError
 		case "object":
-			return nodeType // older vLLM: {"object":"error","message":…}
+			return nodeType
 		}
 	case openaiUsage:
 		return usageNode(key, openaiPromptDetails)
@@ -122,7 +132,7 @@ func openaiAnswer(parent node, key []byte) node {
 }
 
 // usageNode knows the numbers of a usage object, under OpenAI's older and newer
-// names and Anthropic's.
+// names.
 func usageNode(key []byte, details node) node {
 	switch string(key) {
 	case "prompt_tokens", "input_tokens":
@@ -131,8 +141,6 @@ func usageNode(key []byte, details node) node {
 		return nodeOutputTokens
 	case "prompt_tokens_details", "input_tokens_details":
 		return details
-	case "cache_read_input_tokens":
-		return nodeCachedTokens
 	}
 	return 0
 }

@@ -1,10 +1,26 @@
 package proxy
 
-// responses is OpenAI's /v1/responses: typed events, whose text is in "delta".
-// Gated, timed and counted; its finer events are not told apart.
+// responses is OpenAI's /v1/responses: typed events. What is generated, of any
+// kind (text, reasoning, a tool's arguments, audio), is in "delta"; the last
+// event says how it ended and has the usage.
+// (https://platform.openai.com/docs/api-reference/responses-streaming)
 type responses struct{}
 
 func (responses) path(p string) bool { return p == "/v1/responses" }
+
+// typed knows the endings. An incomplete answer met its limit or a filter: it is
+// whole as far as the relay goes, like a finish_reason of length.
+func (responses) typed(name []byte) meaning {
+	switch string(name) {
+	case "response.completed", "response.incomplete", "response.cancelled":
+		return meansEnd
+	case "response.failed":
+		return meansEnd | meansFailure
+	case "error":
+		return meansFailure
+	}
+	return 0
+}
 
 const (
 	responsesResponse = nodeOwn + iota

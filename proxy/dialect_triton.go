@@ -2,11 +2,18 @@ package proxy
 
 import "strings"
 
-// triton is the generate, generate_stream and infer of Triton and KServe. Gated,
-// timed and counted; infer's tensors are not read.
-type triton struct{}
+// triton is the generate, generate_stream and infer of Triton and KServe. A
+// stream has no mark at its end; an error is an event, under 200 or 400, and
+// generate says some of its own errors in a 200. Of infer's tensors those sent as
+// JSON are read: text counts as the prompt, anything as the answer.
+// (https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_generate.md)
+type triton struct{ untyped }
 
-const tritonParameters = nodeOwn
+const (
+	tritonParameters = nodeOwn + iota
+	tritonInputs
+	tritonOutputs
+)
 
 // path is /v2/models/NAME[/versions/V]/{generate,generate_stream,infer}.
 func (triton) path(p string) bool {
@@ -38,6 +45,12 @@ func (triton) request(parent node, key []byte) node {
 			return nodeMaxTokens
 		case "parameters":
 			return tritonParameters
+		case "inputs":
+			return tritonInputs
+		}
+	case tritonInputs:
+		if string(key) == "data" {
+			return nodeText + slotMessages // numbers there are no token ids for sure
 		}
 	case tritonParameters:
 		switch string(key) {
@@ -51,14 +64,24 @@ func (triton) request(parent node, key []byte) node {
 }
 
 func (triton) answer(parent node, key []byte) node {
-	if parent != nodeRoot {
-		return 0
-	}
-	switch string(key) {
-	case "text_output":
-		return nodeContent
-	case "error":
-		return nodeError
+	switch parent {
+	case nodeRoot:
+		switch string(key) {
+		case "text_output":
+			return nodeContent
+		case "error":
+			return nodeError
+		case "outputs":
+			return tritonOutputs
+		case "num_input_tokens": // these two: the vLLM backend's, on request
+			return nodePromptTokens
+		case "num_output_tokens":
+			return nodeOutputAdded
+		}
+	case tritonOutputs:
+		if string(key) == "data" {
+			return nodeContent
+		}
 	}
 	return 0
 }

@@ -1,18 +1,20 @@
 // Package proxy is Lull's data path: it relays HTTP between clients and an LLM
 // server, byte for byte, and times what it relays.
 //
-// Requests on the known POST paths (chat completions, completions, responses,
-// messages, Triton's generate, generate_stream and infer) are interpreted: the
-// body is read and scanned for the few keys that say what it will cost, a Gate
-// decides whether and when it goes, a bounded tap reads a copy of the answer,
-// and an Observer gets one Record for every ending. All else passes unchanged:
-// any method, multipart, upgrades, trailers, interim responses.
+// Requests on the known POST paths (OpenAI's chat completions, completions and
+// responses, Anthropic's messages, Triton's generate, generate_stream and infer,
+// Ollama's, llama.cpp's and SGLang's own) are interpreted: the body is read and
+// scanned for the few keys that say what it will cost, a Gate decides whether and
+// when it goes, a bounded tap reads a copy of the answer, and an Observer gets one
+// Record for every ending. All else passes unchanged: any method, multipart,
+// upgrades, trailers, interim responses.
 //
-// What it never does: decode, re-encode or hold a byte of an answer; put a
-// total limit on a stream; retry after a byte of an answer was seen; make up a
-// good ending for a broken one; log; fail a client because a metric failed. No
-// middleware that recovers panics may stand around it: a broken stream is ended
-// by http.ErrAbortHandler, which must reach the HTTP server.
+// What it never does: decode, re-encode or hold a byte of an answer (but see
+// Config.InjectUsage); put a total limit on a stream; retry after a byte of an
+// answer was seen; make up a good ending for a broken one; log; fail a client
+// because a metric failed. No middleware that recovers panics may stand around it:
+// a broken stream is ended by http.ErrAbortHandler, which must reach the HTTP
+// server.
 //
 // Example:
 //

@@ -20,8 +20,11 @@ type exchange struct {
 	d  dialect
 	up upstream
 
+	upload upload
 	body   body
 	header http.Header // for the upstream
+	asked  bool        // for usage, by Lull
+	strip  *usageStrip // nil where nothing is stripped
 	tap    *tap        // nil before the answer, and after a fault
 	rec    Record
 	closed bool // the account is closed
@@ -43,6 +46,7 @@ type ending struct {
 // deferred place, for every way out, panics included.
 func (p *Proxy) interpret(w http.ResponseWriter, r *http.Request, d dialect) {
 	x := &exchange{p: p, w: w, rc: http.NewResponseController(w), r: r, d: d, up: p.upstreams[p.pick()]}
+	x.upload.body, x.upload.rc, x.upload.limit = r.Body, x.rc, p.cfg.IdleLimit
 	p.inFlight.Add(1)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.cancel = cancel
@@ -52,6 +56,8 @@ func (p *Proxy) interpret(w http.ResponseWriter, r *http.Request, d dialect) {
 			end = ending{outcome: OutcomeInternal, err: fmt.Errorf("proxy: panic while serving: %v", v), abort: true}
 		}
 		cancel(nil)
+		x.upload.end()
+		p.bodies.give(x.body.taken)
 		x.account(end)
 		if end.abort {
 			// The server must break the transfer: no good ending is made up.
@@ -85,13 +91,10 @@ func (x *exchange) read() (Request, *ending) {
 	}
 	x.header = outgoingHeader(x.r.Header, x.rec.RequestID)
 	scan := newRequestScan(x.d)
-	// A client that stalls in its upload is idle too. The errors of deadlines are
-	// those of writers that have none.
-	_ = x.rc.SetReadDeadline(time.Now().Add(x.p.cfg.IdleLimit))
-	b, err := readBody(x.r.Body, x.r.ContentLength, x.p.cfg.ScanBytes, x.p.cfg.MaxBodyBytes, func(piece []byte) {
+	b, err := readBody(&x.upload, x.r.ContentLength, x.p.cfg.ScanBytes, x.p.cfg.MaxBodyBytes, &x.p.bodies, func(piece []byte) {
 		x.p.safely(func() { scan.json.write(piece) })
 	})
-	_ = x.rc.SetReadDeadline(time.Time{})
+	x.upload.pause()
 	x.body = b
 	x.rec.RequestBytes = int64(len(b.read))
 	x.rec.Arrived = x.p.cfg.Now()
@@ -103,6 +106,7 @@ func (x *exchange) read() (Request, *ending) {
 	}
 	req := Request{ID: x.rec.ID, Path: x.rec.Path, Engine: x.up.name, Sequences: 1, ArrivedAt: x.rec.Arrived}
 	scan.fill(&req)
+	x.askUsage(scan)
 	x.rec.Model, x.rec.PromptBytes = req.Model, req.PromptBytes
 	x.rec.MaxTokens, x.rec.Sequences = req.MaxTokens, req.Sequences
 	return req, nil
@@ -110,20 +114,18 @@ func (x *exchange) read() (Request, *ending) {
 
 // unreadable ends a request whose body did not come whole.
 func (x *exchange) unreadable(err error) *ending {
-	if errors.Is(err, errBodyTooLarge) {
-		x.refuse(refusal{
-			status: http.StatusRequestEntityTooLarge, kind: "invalid_request_error", code: CodeTooLarge,
-			message: "lull: " + err.Error(),
-		})
-		return &ending{outcome: OutcomeRequestUnreadable, err: err}
-	}
-	if isDisconnect(err) || x.r.Context().Err() != nil {
+	f := badBody(http.StatusBadRequest, err)
+	switch {
+	case errors.Is(err, errBodyTooLarge):
+		f = badBody(http.StatusRequestEntityTooLarge, err)
+		f.code, f.message = CodeTooLarge, "lull: "+err.Error()
+	case errors.Is(err, errUploadIdle):
+		// Before the next case: the failed read has ended the request's context too.
+		f.status = http.StatusRequestTimeout
+	case isDisconnect(err) || x.r.Context().Err() != nil:
 		return &ending{outcome: OutcomeClientGone, err: err, abort: true}
 	}
-	x.refuse(refusal{
-		status: http.StatusBadRequest, kind: "invalid_request_error", code: CodeBody,
-		message: "lull: request body: " + err.Error(),
-	})
+	x.refuse(f)
 	return &ending{outcome: OutcomeRequestUnreadable, err: err}
 }
 
@@ -158,6 +160,9 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 		x.rec.Headers = x.p.cfg.Now()
 		return res, nil
 	}
+	if x.upload.idled() { // while the rest of its body was sent on
+		return nil, x.unreadable(errUploadIdle)
+	}
 	if cerr := x.r.Context().Err(); cerr != nil {
 		return nil, &ending{outcome: OutcomeClientGone, err: cerr, abort: true}
 	}
@@ -177,7 +182,7 @@ var errFirstByte = errors.New("upstream sent no header within proxy.first_byte_l
 
 func (x *exchange) refuse(f refusal) {
 	x.rec.Status = f.status
-	f.write(x.w, x.rec.RequestID)
+	f.write(x.w, x.rec.RequestID, x.d)
 }
 
 // target is the upstream's URL for a client's.

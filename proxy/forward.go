@@ -50,8 +50,14 @@ func (x *exchange) outgoing(ctx context.Context) *http.Request {
 		Header:        x.header,
 		Body:          x.body.open(),
 		ContentLength: x.body.length(x.r.ContentLength),
+		// The map that the server fills at the body's end; the transport writes it
+		// after the body, which must be chunked then.
+		Trailer: x.r.Trailer,
 	}
-	if x.body.replayable() && len(x.body.read) == 0 {
+	switch {
+	case len(out.Trailer) > 0:
+		out.ContentLength = -1
+	case x.body.replayable() && len(x.body.read) == 0:
 		out.Body = http.NoBody
 	}
 	return out.WithContext(ctx)

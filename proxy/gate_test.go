@@ -68,6 +68,19 @@ func TestRefusalsAreShapedAsOpenAIs(t *testing.T) {
 	}
 }
 
+func TestRefusalsOfMessagesAreShapedAsAnthropics(t *testing.T) {
+	for status, kind := range map[int]string{429: "rate_limit_error", 503: "overloaded_error"} {
+		r := newRig(t, echo, withGate(gateFunc(func(context.Context, Request) Verdict {
+			return Verdict{Outcome: "rejected_x", Status: status, Code: "c", Message: "m"}
+		})))
+		res := r.post("/v1/messages", `{}`)
+		want := `{"type":"error","error":{"type":"` + kind + `","message":"m (c)"},"request_id":"` + res.Header.Get("X-Request-Id") + `"}` + "\n"
+		if got := text(t, res); res.StatusCode != status || got != want || res.Header.Get("Retry-After") != "1" {
+			t.Errorf("got %d %s, want %s", res.StatusCode, got, want)
+		}
+	}
+}
+
 func TestHeldTimeIsPartOfTTFTAndShownAlone(t *testing.T) {
 	const held = 80 * time.Millisecond
 	release := make(chan struct{})

@@ -78,11 +78,10 @@ func acceptsTrailers(h http.Header) bool {
 	return false
 }
 
-// shapeAnswer prepares an upstream's header for the client. Event streams get
-// what keeps a second proxy from buffering them, unless the upstream said
-// otherwise.
+// shapeAnswer prepares an upstream's header for the client. Streams get what
+// keeps a second proxy from buffering them, unless the upstream said otherwise.
 func shapeAnswer(h http.Header, requestID string) {
-	if isEventStream(h) {
+	if _, stream := framing(mediaType(h)); stream {
 		if _, ok := h["X-Accel-Buffering"]; !ok {
 			h["X-Accel-Buffering"] = []string{"no"}
 		}
@@ -98,9 +97,22 @@ func shapeAnswer(h http.Header, requestID string) {
 	}
 }
 
-// isEventStream compares the parsed media type: it may carry a parameter.
-func isEventStream(h http.Header) bool { return mediaType(h) == "text/event-stream" }
+// framing is how an answer of a media type is read, and whether it is a stream.
+// JSON is looked for in plain text and in what has no type, too: servers send
+// errors so. What is none costs a number only.
+func framing(media string) (mode tapMode, stream bool) {
+	switch media {
+	case "text/event-stream":
+		return tapSSE, true
+	case "application/x-ndjson", "application/jsonl":
+		return tapLines, true
+	case "application/json", "text/plain", "":
+		return tapJSON, false
+	}
+	return tapOff, false
+}
 
+// mediaType is the parsed type: it may carry a parameter.
 func mediaType(h http.Header) string {
 	v := h.Get("Content-Type")
 	switch v { // the common ones, without parsing

@@ -74,6 +74,17 @@ type gateFunc func(context.Context, Request) Verdict
 
 func (f gateFunc) Admit(ctx context.Context, r Request) Verdict { return f(ctx, r) }
 
+// holds is a Gate that lets requests go after a while.
+func holds(d time.Duration) gateFunc {
+	return func(ctx context.Context, _ Request) Verdict {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+		return Verdict{Forward: true, Outcome: OutcomeHeldForwarded}
+	}
+}
+
 // rig is a proxy before a fake upstream, both on real listeners.
 type rig struct {
 	t        *testing.T

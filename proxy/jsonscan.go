@@ -110,6 +110,17 @@ func (s *jsonScan) end() {
 // whole says that a whole document was read.
 func (s *jsonScan) whole() bool { return s.state == jsonEnd }
 
+// inText is the node of the string value in which the document stands, or 0.
+func (s *jsonScan) inText() node {
+	switch s.state {
+	case jsonString, jsonEscape, jsonUnicode:
+		if !s.key {
+			return s.at
+		}
+	}
+	return 0
+}
+
 // byte handles everything outside strings, numbers and words.
 func (s *jsonScan) byte(c byte) {
 	switch s.state {

@@ -56,6 +56,7 @@ func TestRequestScanFindsTheKeysThatCost(t *testing.T) {
 		{"triton", `{"text_input":"hello","parameters":{"stream":true,"max_tokens":8}}`,
 			triton{}, Request{Stream: true, MaxTokens: 8, PromptBytes: 5, Sequences: 1}},
 		{"cut off", `{"model":"m","max_tok`, chat{}, Request{Model: "m", Sequences: 1}},
+		{"cut off in the prompt", `{"model":"m","messages":[{"content":"abc`, chat{}, Request{Model: "m", PromptBytes: 3, Sequences: 1}},
 		{"no json", `hello`, chat{}, Request{Sequences: 1}},
 		{"empty", ``, chat{}, Request{Sequences: 1}},
 	} {

@@ -86,6 +86,31 @@ func TestUpstreamIsCancelledWhenTheClientLeaves(t *testing.T) {
 	}
 }
 
+// TestUpstreamsConnectionIsClosedWhenTheClientLeaves: engines stop only when the
+// connection ends; not reading on is not enough.
+func TestUpstreamsConnectionIsClosedWhenTheClientLeaves(t *testing.T) {
+	ended := make(chan struct{}, 1)
+	url := rawServer(t, func(_ int, c net.Conn) {
+		br := bufio.NewReader(c)
+		if _, _, err := readRequest(br); err != nil {
+			return
+		}
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(chunk("a")), chunk("a"))
+		_, _ = br.ReadByte() // until the connection ends
+		ended <- struct{}{}
+	})
+	r := newRigTo(t, url)
+	c := r.rawPost(`{"stream":true}`)
+	if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	within(t, "upstream's connection closed", ended)
+	if rec := r.seen.record(t); rec.Outcome != OutcomeClientGone {
+		t.Errorf("outcome: got %s, want client_gone", rec.Outcome)
+	}
+}
+
 func TestInFlightIsZeroAfterClientLeavesWhileHeld(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	gate := gateFunc(func(ctx context.Context, _ Request) Verdict {

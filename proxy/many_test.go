@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +53,53 @@ func TestManyStreamsAtOnceEachEndOnce(t *testing.T) {
 	r.seen.noMore(t)
 	if len(ids) != n {
 		t.Errorf("ids: got %d, want %d", len(ids), n)
+	}
+}
+
+func TestThousandIdleStreamsAreHeldAtOnce(t *testing.T) {
+	const n = 1000
+	quit := make(chan struct{})
+	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
+		parts(w, nil, chunk("a"))
+		<-quit
+		io.WriteString(w, doneChunk)
+	})
+	var open []*http.Response
+	for range n {
+		open = append(open, r.post(chatPath, "{}"))
+	}
+	if got := r.proxy.InFlight(); got != n {
+		t.Errorf("in flight: got %d, want %d", got, n)
+	}
+	close(quit)
+	for _, res := range open {
+		if got := text(t, res); got != chunk("a")+doneChunk {
+			t.Fatalf("got %q, want the whole stream", got)
+		}
+	}
+	r.idle()
+}
+
+func TestMemoryIsFlatOverManyStreams(t *testing.T) {
+	r := newRig(t, stream(roleChunk, chunk("a"), usageChunk, doneChunk))
+	r.proxy.observer, r.proxy.events = nil, nil // the watcher keeps every record
+	run := func(n int) uint64 {
+		for range n {
+			res, err := r.client.Post(r.server.URL+chatPath, "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := run(100)
+	if after := run(1500); after > before+1<<20 {
+		t.Errorf("heap: got %d bytes after 1500 streams more, want about %d", after, before)
 	}
 }
 

@@ -17,18 +17,37 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	// An answer may begin before the request has ended, or before the transport has
 	// seen that it has: without this the server takes the rest of the body from
 	// under the transport, which then breaks the answer.
-	_ = http.NewResponseController(w).EnableFullDuplex()
+	rc := http.NewResponseController(w)
+	_ = rc.EnableFullDuplex()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	r = r.WithContext(context.WithValue(ctx, cancelKey{}, cancel))
+	x := &passed{cancel: cancel}
+	r = r.WithContext(context.WithValue(ctx, passedKey{}, x)) // a copy
+	if r.Body != nil && r.Body != http.NoBody && r.Header.Get("Upgrade") == "" {
+		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit}
+		defer x.upload.end()
+		r.Body = passedBody{x.upload, r.Body}
+	}
 	// Unless the upstream sends one: the server must not guess it from the body.
 	// ReverseProxy copies no empty field, so shapeAnswer cannot say this here.
 	w.Header()["Content-Type"] = nil
 	p.passes[p.pick()].ServeHTTP(w, r)
 }
 
-// cancelKey carries a request's cancel to its idle limit.
-type cancelKey struct{}
+// passedBody is a body under the idle limit.
+type passedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// passed is what ReverseProxy's hooks must know of a request; its context carries
+// it under passedKey.
+type passed struct {
+	cancel context.CancelCauseFunc
+	upload *upload // nil without a body
+}
+
+type passedKey struct{}
 
 func (p *Proxy) newPass(to *url.URL) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
@@ -39,7 +58,8 @@ func (p *Proxy) newPass(to *url.URL) *httputil.ReverseProxy {
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			query := pr.In.URL.RawQuery
 			pr.SetURL(to)
-			pr.Out.URL.RawQuery = query // as it came, also where it does not parse
+			pr.Out.URL.RawQuery = query    // as it came, also where it does not parse
+			pr.Out.Trailer = pr.In.Trailer // the map that the server fills at the body's end
 			id := callersID(pr.In.Header)
 			if id == "" {
 				id = p.newID()
@@ -58,18 +78,21 @@ func (p *Proxy) shapePassed(res *http.Response) error {
 		return nil
 	}
 	shapeAnswer(res.Header, res.Request.Header.Get("X-Request-Id"))
-	cancel, _ := res.Request.Context().Value(cancelKey{}).(context.CancelCauseFunc)
-	if cancel != nil {
-		res.Body = newIdleBody(res.Body, p.cfg.IdleLimit, cancel, nil)
+	if x, ok := res.Request.Context().Value(passedKey{}).(*passed); ok {
+		res.Body = newIdleBody(res.Body, p.cfg.IdleLimit, x.cancel, nil)
 	}
 	return nil
 }
 
 func (p *Proxy) passFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if x, ok := r.Context().Value(passedKey{}).(*passed); ok && x.upload != nil && x.upload.idled() {
+		badBody(http.StatusRequestTimeout, errUploadIdle).write(w, r.Header.Get("X-Request-Id"), nil)
+		return
+	}
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // nobody is there to answer
 	}
-	unreachable(err).write(w, r.Header.Get("X-Request-Id"))
+	unreachable(err).write(w, r.Header.Get("X-Request-Id"), nil)
 }
 
 // bufferPool lends the relay's buffers to ReverseProxy.

@@ -27,6 +27,7 @@ type Proxy struct {
 	passes    []*httputil.ReverseProxy // one an upstream
 	prefix    string
 	buffers   sync.Pool
+	bodies    bodyMemory
 
 	serial   atomic.Uint64
 	inFlight atomic.Int64
@@ -66,7 +67,7 @@ func New(cfg Config, gate Gate, observer Observer) *Proxy {
 	if err := cfg.Validate(); err != nil {
 		panic("proxy: new: " + err.Error())
 	}
-	p := &Proxy{cfg: cfg, gate: gate, observer: observer, prefix: cfg.IDPrefix}
+	p := &Proxy{cfg: cfg, gate: gate, observer: observer, prefix: cfg.IDPrefix, bodies: bodyMemory{limit: cfg.BodyMemory}}
 	p.events, _ = observer.(EventObserver)
 	if p.cfg.Now == nil {
 		p.cfg.Now = time.Now

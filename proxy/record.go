@@ -40,14 +40,17 @@ type Record struct {
 	Contents int
 	// Events counts generation events: every content event, and every event that
 	// has a choice, whose choice has no role and whose finish_reason is null (an
-	// engine with random weights sends text "" there).
+	// engine with random weights sends text "" there), or that says done or stop
+	// false, as Ollama and llama.cpp do.
 	Events int
 	// OutputTokens and PromptTokens are from usage where it came (the largest seen),
 	// and then TokenSource is "usage"; else OutputTokens is Contents and the source
-	// "events" (streams only); else the source is "".
+	// "events" (streams only); else the source is "". CachedTokens are among
+	// PromptTokens, whether or not the dialect's own number has them.
 	OutputTokens, PromptTokens, CachedTokens int
 	TokenSource                              string
-	// Terminated says that a stream ended with [DONE] or its dialect's own end.
+	// Terminated says that a stream ended with [DONE] or its dialect's own end;
+	// Triton's have none.
 	Terminated bool
 
 	RequestBytes, ResponseBytes int64

@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// refusal is an answer of Lull's own, in OpenAI's shape.
+// refusal is an answer of Lull's own, in the shape of the dialect's errors.
 type refusal struct {
 	status              int
 	kind, code, message string
 	retryAfter          time.Duration
+	closes              bool // the client's connection ends with it
 }
 
-func (f refusal) write(w http.ResponseWriter, requestID string) {
-	type shape struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
+func (f refusal) write(w http.ResponseWriter, requestID string, d dialect) {
+	shape := any(openAIError{Error: openAIDetail{Message: f.message, Type: f.kind, Code: f.code}})
+	if own, ok := d.(errorShaper); ok {
+		shape = own.errorShape(f, requestID)
 	}
 	// Strings always marshal; invalid UTF-8 in an error's text is replaced.
-	body, _ := json.Marshal(map[string]shape{"error": {Message: f.message, Type: f.kind, Code: f.code}})
+	body, _ := json.Marshal(shape)
 	body = append(body, '\n')
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -31,8 +30,37 @@ func (f refusal) write(w http.ResponseWriter, requestID string) {
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
 	}
+	if f.closes {
+		h.Set("Connection", "close")
+	}
 	w.WriteHeader(f.status)
 	_, _ = w.Write(body) // a client that left needs no answer
+}
+
+// openAIError is the shape of OpenAI's errors, which most clients read.
+type openAIError struct {
+	Error openAIDetail `json:"error"`
+}
+
+type openAIDetail struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    string  `json:"code"`
+}
+
+// errorShaper is a dialect whose errors have a shape of their own.
+type errorShaper interface {
+	errorShape(f refusal, requestID string) any
+}
+
+// badBody is the answer to a request whose body did not come. The connection
+// ends with it: the server must not wait for the rest.
+func badBody(status int, err error) refusal {
+	return refusal{
+		status: status, kind: "invalid_request_error", code: CodeBody,
+		message: "lull: request body: " + err.Error(), closes: true,
+	}
 }
 
 // unreachable is the answer when the upstream gave none.

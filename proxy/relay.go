@@ -28,10 +28,13 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 			early.stop()
 		}
 		if n > 0 {
-			if werr := x.write(buf[:n]); werr != nil {
+			if werr := x.write(x.stripped(buf[:n])); werr != nil {
 				return ending{outcome: OutcomeClientGone, err: werr, abort: true}
 			}
 			x.observe(buf[:n])
+		}
+		if rerr != nil && x.strip != nil {
+			_ = x.write(x.strip.end()) // a client that left shows in what follows
 		}
 		if rerr == io.EOF {
 			src.Close() // fills res.Trailer
@@ -61,19 +64,27 @@ func (x *exchange) begin(res *http.Response) int {
 		h["Trailer"] = []string{strings.Join(names, ", ")}
 	}
 	x.rec.Status = res.StatusCode
-	mode := tapOff
-	switch media := mediaType(res.Header); {
-	case res.Header.Get("Content-Encoding") != "": // not ours to decode
-		x.rec.Stream = media == "text/event-stream"
+	mode, stream := framing(mediaType(res.Header))
+	x.rec.Stream = stream
+	if res.Header.Get("Content-Encoding") != "" { // not ours to decode
+		mode = tapOff
 		x.p.opaque.Add(1)
-	case media == "text/event-stream":
-		x.rec.Stream, mode = true, tapSSE
-	case media == "application/json":
-		mode = tapJSON
+	}
+	if x.asked && mode == tapSSE {
+		x.strip = newUsageStrip()
+		delete(h, "Content-Length")
 	}
 	x.tap = newTap(x.d, mode, x)
 	x.w.WriteHeader(res.StatusCode)
 	return len(res.Trailer)
+}
+
+// stripped is what of p the client gets.
+func (x *exchange) stripped(p []byte) []byte {
+	if x.strip == nil {
+		return p
+	}
+	return x.strip.filter(p)
 }
 
 // write writes and flushes one read's bytes.

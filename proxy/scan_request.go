@@ -13,6 +13,7 @@ type requestScan struct {
 
 	model         string
 	stream        bool
+	streamOptions bool // they are there, whatever they say
 	includeUsage  bool
 	maxTokens     int
 	maxCompletion int
@@ -42,6 +43,8 @@ func (s *requestScan) value(f found) {
 		}
 	case nodeStream:
 		s.stream = f.kind == 't'
+	case nodeStreamOptions:
+		s.streamOptions = true
 	case nodeIncludeUsage:
 		s.includeUsage = f.kind == 't'
 	case nodeMaxTokens:
@@ -82,6 +85,9 @@ func (s *requestScan) fill(r *Request) {
 	}
 	for _, t := range s.text {
 		r.PromptBytes += t.bytes
+	}
+	if at := s.json.inText(); at >= nodeText {
+		r.PromptBytes += s.json.size // of a body that is judged by its beginning
 	}
 	r.PromptTokens = s.text[slotPrompt].ids
 	r.Sequences = max(s.n, s.bestOf, 1) * max(s.text[slotPrompt].prompts, 1)

@@ -11,6 +11,7 @@ type tap struct {
 	sink    tapSink
 	json    jsonScan
 	sse     sse
+	lines   ndjson
 	now     time.Time // when the bytes being read were written to the client
 
 	head  [len(doneMark)]byte // the beginning of an event's data
@@ -34,8 +35,9 @@ type tapCounts struct {
 	firstContent, lastContent time.Time
 	firstEvent, lastEvent     time.Time
 
-	usage                  bool // usage was seen
+	usage                  bool // the number of output tokens was seen
 	prompt, cached, output int  // the largest of each
+	beside, written        int  // cached tokens that prompt leaves out; likewise
 	told                   int  // tokens told to the sink
 
 	failed     bool // an error came inside the answer
@@ -46,16 +48,17 @@ type tapCounts struct {
 type tapMode uint8
 
 const (
-	tapOff  tapMode = iota // only bytes are counted
-	tapSSE                 // an event stream
-	tapJSON                // one JSON document
+	tapOff   tapMode = iota // only bytes are counted
+	tapSSE                  // an event stream
+	tapLines                // a JSON document a line
+	tapJSON                 // one JSON document
 )
 
 const doneMark = "[DONE]"
 
 func newTap(d dialect, mode tapMode, sink tapSink) *tap {
 	t := &tap{dialect: d, mode: mode, sink: sink}
-	t.sse.sink = t
+	t.sse.sink, t.lines.sink = t, t
 	t.json.reset(t)
 	return t
 }
@@ -66,6 +69,8 @@ func (t *tap) write(p []byte, at time.Time) {
 	switch t.mode {
 	case tapSSE:
 		t.sse.write(p)
+	case tapLines:
+		t.lines.write(p)
 	case tapJSON:
 		t.json.write(p)
 	}
@@ -77,7 +82,12 @@ func (t *tap) end() {
 	switch t.mode {
 	case tapSSE:
 		t.sse.end()
+	case tapLines:
+		t.lines.end()
 	case tapJSON:
+		if t.now.IsZero() {
+			return // nothing came
+		}
 		t.json.end()
 		t.settle()
 	}
@@ -153,30 +163,42 @@ func (t *tap) value(f found) {
 		t.event.role = t.event.role || f.kind == 's'
 	case nodeFinish:
 		t.event.finish = t.event.finish || f.kind != '0'
+	case nodeDone:
+		t.event.choice = t.event.choice || f.kind == 'f'
+		t.event.finish = t.event.finish || f.kind == 't'
+		t.terminated = t.terminated || f.kind == 't'
 	case nodeError:
 		t.failed = t.failed || f.kind != '0'
 	case nodeType:
-		t.typed(f)
-	case nodePromptTokens:
-		t.prompt, t.usage = max(t.prompt, f.count()), true
-	case nodeCachedTokens:
-		t.cached = max(t.cached, f.count())
-	case nodeOutputTokens:
-		// The largest, not the sum: engines repeat a running total.
-		t.output, t.usage, t.event.usage = max(t.output, f.count()), true, true
+		if f.kind == 's' {
+			m := t.dialect.typed(f.text)
+			t.failed = t.failed || m&meansFailure != 0
+			t.terminated = t.terminated || m&meansEnd != 0
+		}
+	default:
+		t.count(f)
 	}
 }
 
-// typed reads the event types that end an answer.
-func (t *tap) typed(f found) {
-	if f.kind != 's' {
+// count reads the numbers of usage. The largest counts, not the sum: engines
+// repeat a running total.
+func (t *tap) count(f found) {
+	if f.kind != 'n' {
 		return
 	}
-	switch string(f.text) {
-	case "error", "response.failed":
-		t.failed = true
-	case "message_stop", "response.completed", "response.incomplete":
-		t.terminated = true
+	switch n := f.count(); f.node {
+	case nodePromptTokens:
+		t.prompt = max(t.prompt, n)
+	case nodeCachedTokens:
+		t.cached = max(t.cached, n)
+	case nodeCachedBeside:
+		t.beside = max(t.beside, n)
+	case nodeCacheWritten:
+		t.written = max(t.written, n)
+	case nodeOutputTokens:
+		t.output, t.usage, t.event.usage = max(t.output, n), true, true
+	case nodeOutputAdded:
+		t.output, t.usage, t.event.usage = t.output+n, true, true
 	}
 }
 

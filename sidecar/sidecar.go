@@ -212,7 +212,8 @@ type servers struct {
 
 func (s *Sidecar) listen() (*servers, error) {
 	cfg := proxy.DefaultConfig()
-	cfg.IdleLimit = s.file.Proxy.IdleTimeout
+	cfg.IdleLimit, cfg.BodyMemory = s.file.Proxy.IdleTimeout, int64(s.file.Proxy.BodyMemory)
+	cfg.InjectUsage = s.file.Proxy.Usage == "inject"
 	cfg.Upstreams = nil
 	for _, e := range s.file.Engines {
 		cfg.Upstreams = append(cfg.Upstreams, proxy.Upstream{Name: e.Name, URL: e.URL})
