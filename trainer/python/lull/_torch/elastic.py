@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from lull._torch.separable import check_separable
 from lull._torch.shares import shares
 from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
+
+_log = logging.getLogger("lull")
 
 
 class Elastic(RuntimeSide):
@@ -77,6 +80,10 @@ class Elastic(RuntimeSide):
         in microbatches that fit the budget. `reduction` is what loss_fn does over its samples: "mean" or
         "sum"; `weights` has one number a sample where loss_fn divides by their sum (tokens, say). `scaler`
         is a torch.amp.GradScaler. Call optimizer.step() afterwards as always.
+
+        When loss_fn raises, that error comes through, and .grad is what it was before the call: None. If .grad held
+        gradients (several calls add up), the microbatches that were done stay added to them, and a warning says
+        how many samples that are: call zero_grad() before you go on.
         """
         if reduction not in ("mean", "sum"):
             raise RuntimeRefusal(
@@ -132,7 +139,13 @@ class Elastic(RuntimeSide):
                         total = loss if total is None else total + loss
             whole = True
         finally:
-            self._gradients.end_batch(whole)
+            if self._gradients.end_batch(whole) and not whole and done:
+                _log.warning(
+                    "elastic.backward: it ended after %d of %d samples, which stay added to the gradients that .grad "
+                    "held before; call zero_grad() before you go on, or they count twice in a second try",
+                    done,
+                    size,
+                )
             self.orders.end_batch()
         assert total is not None
         if self.device.pool.capped and self.floor is not None:
@@ -156,6 +169,11 @@ class Elastic(RuntimeSide):
         self._step_handle.remove()
         self.device.pool.set_cap(1 << 62)
         self.device.pool.trim(0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether close was called."""
+        return self._closed
 
     def use_agent(self, agent: Any, wait: Callable[[Any], None]) -> None:
         """Starts the agent once the floor is measured: nothing is granted before it is known."""

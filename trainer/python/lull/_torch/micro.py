@@ -174,7 +174,8 @@ class Microbatches:
         if samples > 1 or not self.memory.known:
             return
         fits = tried >= self.memory.bytes(1)
-        if (fits and self._failures > _TRIES) or not (fits or self.orders.epoch or self.agent):
+        alone = self.agent is None or bool(self.agent.refused)
+        if (fits and self._failures > _TRIES) or (alone and not fits and not self.orders.epoch):
             raise RuntimeRefusal(
                 f"elastic.backward budget: one sample does not fit into {tried} bytes, "
                 f"want about {int(self.memory.bytes(1))}; the microbatch is undone"

@@ -359,6 +359,12 @@ class Orders:
             if bytes < self.ceiling:
                 self.apply(Budget(epoch=self.epoch, bytes=bytes, reason="lease ended"), lambda ack: None)
 
+    def return_to(self, bytes: int) -> None:
+        """Raises the ceiling to the job's own budget, without an order: for a job that no sidecar speaks for."""
+        with self._lock:
+            if self.epoch == 0 and bytes > self.ceiling:
+                self.apply(Budget(epoch=0, bytes=bytes, reason="alone"), lambda ack: None)
+
     @property
     def discarding(self) -> bool:
         """Whether this microbatch is to end."""

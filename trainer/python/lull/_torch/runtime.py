@@ -41,6 +41,7 @@ class RuntimeSide(Microbatches):
         self.draining = False
         """True once the sidecar asked this job to checkpoint and leave."""
         self.floor: Floor | None = None
+        self._own_budget = budget
         self._min_budget = min_budget
         self._on_drain = on_drain
         self._preferred = False
@@ -62,6 +63,7 @@ class RuntimeSide(Microbatches):
             suspended=0,
             memory_model=self.memory.wire(),
             progress=Progress(self.stats.samples, self.stats.steps, self.stats.loss),
+            memory=pool.name,
         )
 
     @property
@@ -122,8 +124,13 @@ class RuntimeSide(Microbatches):
 
     def _hold_until_granted(self) -> None:
         """A sidecar that said welcome decides what this job may have: until its first budget, the min budget.
+        One that does not know this job's device decides nothing: the job's own budget holds.
 
-        The agent asks for a report as soon as it is welcomed, so this is looked at once more there.
+        The agent asks for a report as soon as it is welcomed or refused, so this is looked at once more there.
         """
-        if self.agent is not None and self.agent.connected and self.orders.epoch == 0:
+        if self.agent is None or self.orders.epoch:
+            return
+        if self.agent.refused:
+            self.orders.return_to(self._own_budget)
+        elif self.agent.connected:
             self.orders.lower_to(self.min_budget)
