@@ -16,6 +16,7 @@ from lull._torch.device import Device
 from lull._torch.floor import measure
 from lull._torch.grads import Gradients
 from lull._torch.micro import LossFn
+from lull._torch.nature import by_nature
 from lull._torch.rise import FloorWatch
 from lull._torch.runtime import RuntimeSide
 from lull._torch.segments import Segment
@@ -113,6 +114,11 @@ class Elastic(RuntimeSide):
             with self._caches_off():
                 check_separable(self.model, loss_fn, batch, size, reduction, weights)
             before.restore()
+            if found := by_nature(self.model):
+                _log.info(
+                    "gradients equal those of the same microbatches undisturbed, not of one pass over the batch: %s",
+                    "; ".join(found),
+                )
         if self.floor is None:
             one = sample_copy(batch, 1, size)
             self._measure(one, loss_fn)
