@@ -15,7 +15,8 @@ from lull._torch.grads import Gradients
 from lull._torch.hooks import SegmentHooks
 from lull._torch.inputs import storage_key
 from lull._torch.model import Model
-from lull._torch.orders import Discard, Orders
+from lull._torch.orders import Orders
+from lull._torch.owed import Discard
 from lull._torch.pace import Pacer
 from lull._torch.replay import Movers
 from lull._torch.segments import Segment
@@ -104,7 +105,7 @@ class Microbatches:
                 if discarding:
                     self.orders.discarded(samples)
                 else:
-                    self.orders.end()
+                    self.orders.end(whole=False)
                 raise
             failed = True
         took = self._clock() - started

@@ -14,9 +14,8 @@ from lull._torch.account import by_category
 from lull._torch.device import Device
 from lull._torch.dry import Floor, state_tensors
 from lull._torch.micro import Microbatches
-from lull._torch.orders import prefer_this_thread
+from lull._torch.owed import prefer_this_thread
 from lull._torch.segments import Segment
-from lull._torch.stats import cost_rows
 
 
 class RuntimeSide(Microbatches):
@@ -97,7 +96,7 @@ class RuntimeSide(Microbatches):
             batch_ms=round(stats.batch_ms, 3),
             loss=stats.loss if stats.loss is not None and abs(stats.loss) < float("inf") else None,
             rate_curve=stats.rate_curve(),
-            costs=cost_rows(orders.costs, stats.lost_s, stats.discards),
+            costs=orders.costs.rows(),
             recomputed=stats.recomputed,
             work_lost_sample_s=round(stats.work_lost_s, 6),
             memory_model=self.memory.wire(),
