@@ -149,7 +149,9 @@ class Costs:
     def must_discard(self, within_s: float, waited_s: float, over: int) -> bool:
         """Whether an order that only suspending or discarding can still meet has no time left for the cheaper of
         the two: suspending loses nothing as long as the microbatch can go on."""
-        return waited_s + self.high("discard", over) > _SHARE * within_s
+        way = self.ways.get("discard")
+        takes_s = _SOON_S if way is None else way.seconds(over / MIB)  # the share of the deadline is margin enough
+        return waited_s + takes_s > _SHARE * within_s
 
     def rows(self) -> tuple[Cost, ...]:
         """As report carries it."""
