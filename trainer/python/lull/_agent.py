@@ -31,6 +31,7 @@ from lull._config import Config
 from lull._contract import HelloState, Runtime
 from lull._errors import ChannelError, LineError, LineTooLong, LullError, ProtocolError
 from lull._floor import FloorQuestion
+from lull._greeting import Greeting
 from lull._lease import Lease, backoff
 from lull._link import Link
 from lull._protocol import (
@@ -91,12 +92,14 @@ class Agent:
         self._link = Link()
         self._send = self._link.send
         self._welcomed = False
+        self._greeting: Greeting | None = None
+        self._refused = ""
         self._heartbeat_s = 1.0
         self._lease = Lease()
         self._report_at = 0.0
 
         self._last_epoch = 0
-        self._ceiling = 0
+        self._granted = 0  # by the last order; before one, the ceiling of hello
         self._held = 0
         self._said = ""  # the last trouble that was logged
         self._floor = FloorQuestion()
@@ -107,8 +110,14 @@ class Agent:
 
     @property
     def connected(self) -> bool:
-        """Whether a sidecar has said welcome on the connection that is open now."""
-        return self._welcomed
+        """Whether a sidecar that speaks for this trainer's device has said welcome on the connection
+        that is open now."""
+        return self._welcomed and not self._refused
+
+    @property
+    def refused(self) -> str:
+        """What the sidecar said when it did not know this trainer's device, until another welcome; or ""."""
+        return self._refused
 
     @property
     def last_epoch(self) -> int:
@@ -137,7 +146,8 @@ class Agent:
     def request_floor(self, bytes: int, timeout: float) -> bool:
         """Asks for a floor of `bytes` and waits up to `timeout` seconds for the answer.
 
-        True when it was granted, and when no sidecar has ever been seen (nobody to ask);
+        True when it was granted, and when there is nobody to ask: no sidecar was ever seen, or it does not know
+        this trainer's device;
         False when it was refused, when the time is over and while the sidecar is gone.
         Never call it on the agent's thread (from a Runtime method).
         """
@@ -145,7 +155,7 @@ class Agent:
             raise LullError(
                 "request floor: called on the agent's thread, which has to read the answer; call it elsewhere"
             )
-        if not self._lease.started:
+        if not self._lease.started or self._refused:
             return True
         return self._floor.ask(lambda: self._send(Request(bytes)), timeout)
 
@@ -204,14 +214,18 @@ class Agent:
             if data is None and now - heard > MISSED_HEARTBEATS * self._heartbeat_s:
                 self._trouble("the sidecar is silent; the connection is dropped and opened again")
                 break
+            if self._greeting is not None:
+                self._greeting.look(now)
             if self._welcomed and now >= self._report_at:
                 self._report()
         return was_welcomed
 
     def _hello(self) -> None:
         state = self._runtime.hello()
-        self._ceiling, self._held = state.ceiling, state.held
+        self._granted, self._held = state.ceiling, state.held
         c = self._config
+        device = c.device or state.device
+        self._greeting = Greeting(c.socket, device, state)
         self._send(
             Hello(
                 version=VERSION,
@@ -219,7 +233,7 @@ class Agent:
                 rank=c.rank,
                 world=c.world,
                 pid=os.getpid(),
-                device=c.device or state.device,
+                device=device,
                 ceiling=state.ceiling,
                 held=state.held,
                 last_epoch=self._last_epoch,
@@ -255,9 +269,8 @@ class Agent:
         return False
 
     def _check_lease(self, now: float) -> None:
-        if self._lease.ends(now):
+        if self._lease.ends(now) and not self._refused:
             self._runtime.lease_ended()
-            self._ceiling = self._runtime.hello().ceiling
 
     # Lines. -----------------------------------------------------------------------------------
 
@@ -300,9 +313,9 @@ class Agent:
         if order.epoch < self._last_epoch:
             self._superseded(order)
             return
-        if order.bytes > self._ceiling and conn.hung_up():
+        if conn.hung_up() and self._raises(order):
             return  # a grant of a sidecar that is gone: it may have taken the bytes back since
-        self._last_epoch, self._ceiling = order.epoch, order.bytes
+        self._last_epoch, self._granted = order.epoch, order.bytes
         try:
             self._runtime.apply(order, self._reply)
         except Exception as error:
@@ -310,6 +323,13 @@ class Agent:
             self._send(Error("budget", "apply", f"{type(error).__name__}: {error}"[:500]))
         if order.reason == "floor":
             self._floor.answer(True)
+        if self._greeting is not None and self._greeting.waiting:
+            self._greeting.budget(order.bytes)
+
+    def _raises(self, order: Budget) -> bool:
+        """Whether order is more than this trainer has now. The runtime may have gone below the last order by
+        itself: at the end of a lease, or to the min budget until its first budget."""
+        return order.bytes > min(self._granted, self._runtime.hello().ceiling)
 
     def _superseded(self, order: Budget) -> None:
         if order.reason == "floor":
@@ -335,9 +355,17 @@ class Agent:
         elif kind is Drain:
             self._runtime.drain()
         elif isinstance(message, Error):
-            self._trouble(f"the sidecar refused {message.what} {message.where}: {message.rule}")
+            self._on_error(message)
         elif kind is not Bye:  # after a bye the end of the connection comes
             self._send(Error(kind.__name__.lower(), "type", "a trainer does not take it"))
+
+    def _on_error(self, error: Error) -> None:
+        if (error.what, error.where) != ("hello", "device") or self._greeting is None:
+            self._trouble(f"the sidecar refused {error.what} {error.where}: {error.rule}")
+            return
+        self._refused = error.rule or "unknown device"
+        self._greeting.refused(self._refused)
+        self._report_at = 0.0  # the runtime looks at it when it reports
 
     def _on_welcome(self, conn: Transport, welcome: Welcome) -> None:
         if welcome.version != VERSION:
@@ -348,7 +376,10 @@ class Agent:
         self._report_at = self._clock()
         self._lease.start(welcome.lease_ms / 1e3, self._report_at)
         self._said = ""
+        self._refused = ""
         self._welcomed = True
+        if self._greeting is not None:
+            self._greeting.welcomed(welcome.session, self._report_at)
 
     # Sending, from any thread. ----------------------------------------------------------------
 

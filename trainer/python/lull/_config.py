@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lull._errors import ConfigError
+from lull._show import LEVELS
 
 __all__ = ["RELEASES", "Config", "parse_bytes"]
 
@@ -64,6 +65,10 @@ class Config:
     tls_ca: str = ""
     """A PEM file that signs the sidecar's certificate (LULL_TLS_CA); "" means the system's."""
 
+    log: str = ""
+    """Shows Lull's log lines of this level and above (LULL_LOG: debug, info, warning, error) on stderr while
+    the script has set up no logging; "" leaves logging alone. lull.run sets info."""
+
     report_s: float = 1.0
     """Seconds between reports. Shorter costs the interpreter lock, longer blurs /metrics."""
 
@@ -81,6 +86,8 @@ class Config:
             raise ConfigError("rank", f"{self.rank} of {self.world}", "0 <= rank < world")
         if self.release not in RELEASES:
             raise ConfigError("release", self.release, "one of " + ", ".join(RELEASES))
+        if self.log and self.log not in LEVELS:
+            raise ConfigError("log", self.log, "one of " + ", ".join(LEVELS))
         if self.budget is not None and self.budget < self.min_budget:
             raise ConfigError("budget", self.budget, f"at least min_budget, {self.min_budget}")
         if self.report_s <= 0 or self.backoff_first_s <= 0 or self.backoff_max_s < self.backoff_first_s:
@@ -119,6 +126,7 @@ class Config:
             release=_text(env, release, "LULL_RELEASE", cls.release),
             token=env.get("LULL_TOKEN", ""),
             tls_ca=env.get("LULL_TLS_CA", ""),
+            log=env.get("LULL_LOG", "").lower(),
         )
 
 

@@ -25,6 +25,8 @@ class HelloState:
     suspended: int = 0
     memory_model: MemoryModel | None = None
     progress: Progress | None = None
+    memory: str = ""
+    """Where activation memory comes from, for people; not on the wire."""
 
 
 class Runtime(Protocol):

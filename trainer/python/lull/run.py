@@ -1,8 +1,9 @@
 """`python -m lull.run script.py args...`: sets what must be set before a process starts.
 
-It preloads the native arena, makes glibc return large blocks at once and ask for huge pages, and then
-becomes the script's own process. OMP and MKL settings are left alone. Without a built arena it compiles
-csrc/arena.c once into the cache folder; without a compiler it says so and goes on with malloc alone.
+It preloads the native arena, makes glibc return large blocks at once and ask for huge pages, shows what Lull
+logs (LULL_LOG=info unless set), and then becomes the script's own process. OMP and MKL settings are left alone.
+Without a built arena it compiles csrc/arena.c once into the cache folder; without a compiler it says so and
+goes on with malloc alone.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def environment(env: MutableMapping[str, str], library: str | None) -> None:
     """Adds to `env` what the trainer's process needs; what the user has set stays."""
     env.setdefault("MALLOC_MMAP_THRESHOLD_", _THRESHOLD)
     env.setdefault("MALLOC_TRIM_THRESHOLD_", _THRESHOLD)
+    env.setdefault("LULL_LOG", "info")
     tunables = env.get("GLIBC_TUNABLES", "")
     if "glibc.malloc.hugetlb" not in tunables:
         env["GLIBC_TUNABLES"] = f"{tunables}:glibc.malloc.hugetlb=1".lstrip(":")

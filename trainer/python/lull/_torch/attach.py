@@ -15,13 +15,14 @@ import torch
 from lull._agent import Agent
 from lull._config import Config
 from lull._errors import RuntimeRefusal
+from lull._show import show
 from lull._torch.cpu import Cpu, MallocPool
 from lull._torch.cuda import Cuda
 from lull._torch.device import Device
 from lull._torch.dry import state_tensors
 from lull._torch.elastic import Elastic
 from lull._torch.segments import find_segments
-from lull._torch.single import refuse_several
+from lull._torch.single import PLACE, refuse_several
 
 _SWITCH_S = 2e-4
 """The interpreter lock changes hands within this: an order's thread gets it while operators run."""
@@ -57,7 +58,8 @@ def attach(
 
     Random numbers in the model come out as without Lull if they are drawn from the default generators of
     torch, random or numpy.random. A torch.Generator, random.Random or numpy Generator object that the model
-    holds itself is not replayed: use none of them in the blocks. One process trains one model here;
+    holds itself is not replayed: use none of them in the blocks. One process trains one model here: while it
+    speaks to a sidecar, a second attach with a socket is refused until the first is closed.
     DistributedDataParallel, FullyShardedDataParallel and several ranks are refused.
     """
     if partition not in ("checked", "trusted"):
@@ -65,7 +67,10 @@ def attach(
     config = Config.from_env(
         socket=socket, job=job, rank=rank, world=world, budget=budget, min_budget=min_budget, release=release
     )
+    show(config.log)
     refuse_several(model, config.world)
+    if config.socket:
+        PLACE.refuse_if_taken(config.socket)
     device = _device_of(model)
     _warm(device)
     own = [*model.parameters(), *model.buffers(), *state_tensors(optimizer)]
@@ -87,6 +92,7 @@ def attach(
     )
     elastic.on_close = _switch_fast()
     if config.socket:
+        PLACE.take(elastic)
         own_dice = random.Random()  # the agent's pauses draw nothing from what the model draws from
         elastic.use_agent(Agent(config, elastic, rng=own_dice.random), _wait_for(config))
     return elastic

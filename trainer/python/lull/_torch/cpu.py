@@ -30,6 +30,7 @@ def _status_lines(*names: bytes) -> list[bytes]:
 class ArenaPool:
     """The native arena."""
 
+    name = "the native arena"
     capped = True
 
     def __init__(self, arena: Arena) -> None:
@@ -68,6 +69,7 @@ class MallocPool:
     millisecond, since the kernel's books cost 20 us.
     """
 
+    name = "malloc"
     capped = False
 
     def __init__(self) -> None:

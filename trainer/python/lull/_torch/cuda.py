@@ -17,6 +17,7 @@ from lull._torch.device import Pool, storage_bytes
 class CudaPool:
     """PyTorch's caching allocator on one device, minus what was allocated at attach."""
 
+    name = "PyTorch's CUDA allocator"
     capped = False
 
     def __init__(self, index: int) -> None:

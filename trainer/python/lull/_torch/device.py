@@ -13,6 +13,9 @@ import torch
 class Pool(Protocol):
     """The memory that activations come from while it is enabled. Every method is safe on any thread."""
 
+    name: str
+    """Where its memory comes from, for people."""
+
     capped: bool
     """Whether the pool itself keeps resident under its cap; if not, only pack does."""
 

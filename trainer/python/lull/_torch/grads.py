@@ -91,8 +91,12 @@ class Gradients:
             b.param.grad = b.scratch
 
     @torch.no_grad()
-    def end_batch(self, whole: bool) -> None:
-        """Gives the optimizer its gradients; those of a batch that failed are forgotten where they began empty."""
+    def end_batch(self, whole: bool) -> bool:
+        """Gives the optimizer its gradients; those of a batch that failed are forgotten where they began empty.
+
+        Where they did not, what was committed cannot be taken out again without a third buffer as large as the
+        model. Returns whether there are such gradients.
+        """
         self._active = False
         for b in self._buffers:
             if not whole and not b.began:
@@ -100,6 +104,7 @@ class Gradients:
             if b.reached and b.final is not b.total:
                 b.final.copy_(b.total)
             b.param.grad = b.final if b.reached else None
+        return any(b.began for b in self._buffers)
 
     def tensors(self) -> list[torch.Tensor]:
         """Every buffer, for accounting."""

@@ -1,8 +1,9 @@
 """Meets orders: lowers the ceiling, then frees, without waiting for the running operator.
 
-The ladder for `slots`: cached memory goes back; slots are emptied, earliest block first; the training
-thread is held back at its next allocation or saved tensor; the microbatch is discarded. The other
-releases are what Lull is compared with: they wait for the microbatch, for the batch, or raise at the next
+The ladder for `slots`: cached memory goes back; a microbatch that ends within the deadline finishes; slots are
+emptied, earliest block first; the training thread is held back at its next allocation or saved tensor; the
+microbatch is discarded. costs.py has learned what each takes and loses. The other releases are what Lull is
+compared with: they wait for the microbatch, for the batch, or raise at the next
 saved tensor.
 
 Threads: apply runs on the agent's thread, _tend on the steward's, the rest on the training thread. One
@@ -11,27 +12,27 @@ lock guards what is owed; nothing that can block is done under it except giving 
 
 from __future__ import annotations
 
-import contextlib
-import os
+import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from lull._protocol import Ack, Budget, Span
+from lull._torch.costs import Costs
 from lull._torch.device import Pool
+from lull._torch.owed import Discard, Owed, prefer_this_thread
 from lull._torch.slots import Run, Table
 
 _GRACE_POINTS = 4
-"""Safe points that a microbatch may pass while an order is owed and nothing is left to empty."""
+"""Safe points that a microbatch may pass while an order without a deadline is owed and nothing is left to empty."""
 
 _LEAST_PATIENCE, _MOST_PATIENCE = 0.05, 2.0
 """Seconds that a suspended microbatch waits for memory: as long as it has run, within these."""
 
 
 _LEAST_WAIT = 0.005
-"""Seconds that a suspended microbatch waits for a newer order at least, while one is owed."""
+"""Seconds that a suspended microbatch waits for a newer order, while one without a deadline is owed."""
 
 
 _OWED_STEP, _STEP = 0.002, 0.01
@@ -41,38 +42,7 @@ _OWED_STEP, _STEP = 0.002, 0.01
 _LONGEST_WAIT_US = 5_000_000
 """How long an allocation waits for room before it fails; the steward decides sooner."""
 
-
-_NICER = 10
-"""Steps of niceness between the threads that handle orders and the training thread."""
-
-
-class Discard(BaseException):
-    """Ends a microbatch from inside. Not an Exception, so that a model's own handlers let it pass."""
-
-
-def prefer_this_thread() -> None:
-    """Lets a thread that handles orders run before the training thread, where the system allows it.
-
-    It sleeps but for a fraction of a millisecond an order; without the right to do this (root, or
-    RLIMIT_NICE) orders wait a little longer when the cores are busy.
-    """
-    me = threading.get_native_id()
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, me, os.getpriority(os.PRIO_PROCESS, me) - _NICER)
-
-
-@dataclass
-class _Owed:
-    """An order without its ack."""
-
-    order: Budget
-    reply: Callable[[Ack], None]
-    started: float
-    before: int
-    freeing: float = 0.0
-    emptied: bool = False
-    held_back: bool = False
-    points: int = 0
+_log = logging.getLogger("lull")
 
 
 class Orders:
@@ -87,11 +57,15 @@ class Orders:
         """The last budget; the ceiling follows it at once, or later under the other releases."""
         self.epoch = 0
         self.hows: dict[str, int] = {}
-        self.costs: dict[str, list[float]] = {}
+        self.costs = Costs()
+        self.why = ""
+        """Why the last order that met a running microbatch went the way it did; for people."""
         self.suspended_s = 0.0
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
-        self._owed: _Owed | None = None
+        self._owed: Owed | None = None
+        self._emptied: list[str] = []
+        """The ways in which orders made this microbatch compute again."""
         self._table: Table | None = None
         self._samples = 0
         self._busy_batch = False
@@ -122,16 +96,43 @@ class Orders:
             self._supersede()
             self.epoch = max(self.epoch, order.epoch)
             self.grant = order.bytes
-            owed = _Owed(order, reply, started, self.pool.resident())
-            if self.release == "slots" or order.bytes >= self.ceiling or not self._working():
+            owed = Owed(order, reply, started, self.pool.resident())
+            self._plan(owed)
+            slots = self.release == "slots" and not owed.until
+            if slots or order.bytes >= self.ceiling or not self._working():
                 self._set_ceiling(order.bytes)
                 if self._meet(owed):
                     return
             self._owed = owed
-            self._flag = True
+            self._flag = not owed.until
             if self.release == "next-saved":
                 self.ordered = self._discard = True
         self.pool.wake()
+
+    def _plan(self, owed: Owed) -> None:
+        """Whether a running microbatch may finish first. One that has already lost something, or that waits for
+        memory, is past that."""
+        table, target = self._table, owed.order.bytes
+        if self.release != "slots" or table is None or target >= self.ceiling:
+            return
+        over = self.pool.in_use() - target
+        if over <= 0 or table.dropped or self._discard or self.pool.waiters():
+            return
+        plan = self.costs.choose(over, owed.within, self._samples, owed.started - self._micro_started)
+        owed.until, owed.planned = plan.wait_s, plan.how == "finish"
+        self.why = plan.why
+        _log.debug("order epoch=%d to %d bytes: %s; %s", owed.order.epoch, target, plan.how, plan.why)
+
+    def _comes_due(self, owed: Owed) -> bool:
+        """Whether an order is to be met now; the end of a wait lowers the ceiling."""
+        if not owed.until:
+            return True
+        now = self.clock()
+        if now - owed.started < owed.until:
+            return False
+        owed.until, owed.began, self._flag = 0.0, now, True
+        self._set_ceiling(owed.order.bytes)
+        return True
 
     def _working(self) -> bool:
         return self._busy_batch if self.release == "batch" else self._table is not None
@@ -145,7 +146,7 @@ class Orders:
         self.pool.set_cap(bytes)
         self._room.notify_all()
 
-    def _meet(self, owed: _Owed) -> bool:
+    def _meet(self, owed: Owed) -> bool:
         """Frees what it takes; answers and returns True once resident is within the order."""
         start = self.clock()
         pool, target = self.pool, owed.order.bytes
@@ -156,11 +157,14 @@ class Orders:
         held = pool.resident()
         if held > target:
             return False
+        if self._discard and self.ordered:  # its memory goes while it is still being undone
+            self._answer(owed, "discard", self._samples)
+            return True
         how = "drop" if owed.emptied else "cached" if held < owed.before else "nothing"
         self._answer(owed, "suspend" if owed.held_back else how)
         return True
 
-    def _empty_down_to(self, target: int, owed: _Owed | None) -> None:
+    def _empty_down_to(self, target: int, owed: Owed | None) -> None:
         """Empties runs until resident can be trimmed to target, or nothing is left to empty."""
         table, pool = self._table, self.pool
         while table is not None and (over := pool.resident() - target) > 0:
@@ -177,17 +181,19 @@ class Orders:
         measure = self.pool.in_use if self.pool.capped else self.pool.resident
         table.empty_earliest(lambda: measure() <= goal)
 
-    def _answer(self, owed: _Owed, how: str, discarded: int = 0) -> None:
+    def _answer(self, owed: Owed, how: str, discarded: int = 0) -> None:
         now = self.clock()
         total, freeing = now - owed.started, owed.freeing
         # Resident may still rise up to the ceiling: what is promised is the order, not the moment.
         held = max(self.pool.resident(), owed.order.bytes if how != "superseded" else 0)
         self.hows[how] = self.hows.get(how, 0) + 1
-        if how not in ("superseded", "nothing"):
-            self.costs.setdefault(how, []).append(total)
-            del self.costs[how][:-256]
+        self.costs.observe(how, max(0, owed.before - self.pool.resident()), now - owed.began)
+        if how in ("drop", "suspend") and self._table is not None:
+            self._emptied.append(how)
         spans = (Span("free", 0, round(freeing * 1e6)),) if freeing else ()
         waited = round(max(0.0, total - freeing) * 1e6)
+        if owed.planned:
+            spans = (Span("let the microbatch finish", 0, waited), *spans)
         if owed is self._owed:
             self._owed = None
             self._flag = self._discard
@@ -209,7 +215,7 @@ class Orders:
             return
         if short > 1:
             self._empty_to(table, self.pool.in_use() - short)
-        if self._owed is not None:
+        if self._owed is not None and self._comes_due(self._owed):
             self._meet(self._owed)
         self._watch_the_stuck(table)
 
@@ -221,23 +227,36 @@ class Orders:
         now = self.clock()
         if self._stuck_since is None:
             self._stuck_since = now
-        if self._owed is not None or now - self._stuck_since > self._patience(now):
+        due = self._owed is not None and not self._owed.until
+        if due or now - self._stuck_since > self._patience(now):
             self.suspended_s += now - self._stuck_since
             self._want_discard()
 
     def _overdue(self, now: float) -> bool:
-        """Whether an order that only discarding can meet has waited for its deadline."""
+        """Whether an order that only discarding can meet has no time left but for that."""
         owed = self._owed
-        return owed is not None and now - owed.started > max(owed.order.within_us / 1e6, _LEAST_WAIT)
+        if owed is None:
+            return False
+        waited = now - owed.started
+        return self.costs.must_discard(owed.within, waited, self._over(owed)) if owed.within else waited > _LEAST_WAIT
+
+    def _over(self, owed: Owed) -> int:
+        return max(0, self.pool.resident() - owed.order.bytes)
 
     def _patience(self, now: float) -> float:
         return min(max(now - self._micro_started, _LEAST_PATIENCE), _MOST_PATIENCE)
 
     def _want_discard(self) -> None:
-        self.ordered = self._owed is not None
-        self._discard = self._flag = True
+        self._discard_now()
+        self._flag = True
         self._stuck_since = None
         self.pool.fail(True)
+
+    def _discard_now(self) -> None:
+        self._discard = True
+        self.ordered = self._owed is not None
+        if self._owed is not None:
+            self._owed.began = self.clock()
 
     # ---- the training thread ----
 
@@ -253,18 +272,30 @@ class Orders:
             self._table, self._samples = table, samples
             self._micro_started = self.clock()
             self._discard = self.ordered = False
+            self._emptied = []
             self._flag = self._owed is not None
 
-    def end(self) -> None:
-        """The microbatch is over and its memory is free: what is owed for it can be met."""
+    def end(self, *, whole: bool = True) -> None:
+        """The microbatch is over, as a `whole` or by an error, and its memory is free: what is owed can be met."""
         with self._lock:
+            if whole and self._table is not None:
+                self._learn(self._table)
             self._table = None
             self._stuck_since = None
             self._settle("finish", 0, batch_over=False)
 
+    def _learn(self, table: Table) -> None:
+        """What a whole microbatch took, or what orders made it compute again."""
+        if not table.dropped and not table.recomputed:
+            self.costs.sample_s.observe((self.clock() - self._micro_started) / self._samples)
+        for how in self._emptied:
+            self.costs.lost(how, table.recompute_s / len(self._emptied))
+
     def discarded(self, samples: int) -> None:
         """The microbatch was undone and its memory is free."""
         with self._lock:
+            if self.ordered:
+                self.costs.lost("discard", self.clock() - self._micro_started)
             self._table = None
             self._stuck_since = None
             self._discard = False
@@ -301,11 +332,13 @@ class Orders:
             if owed is None:
                 self._flag = self._discard
                 return
+            if not self._comes_due(owed):
+                return
             owed.held_back = True
             if self._meet(owed):
                 return
             owed.points += 1
-            if owed.points >= _GRACE_POINTS:
+            if self._overdue(self.clock()) if owed.within else owed.points >= _GRACE_POINTS:
                 self._want_discard()
         if self._discard:
             raise Discard
@@ -332,13 +365,12 @@ class Orders:
         began = self.clock()
         with self._room:
             while not table.empty_earliest(lambda: self._fits(run)):
-                if self._owed is not None:
+                if self._owed is not None and self._comes_due(self._owed):
                     self._owed.held_back = True
                     self._meet(self._owed)
                 now = self.clock()
                 if self._discard or self._overdue(now) or now - began > self._patience(began):
-                    self.ordered = self._owed is not None
-                    self._discard = True
+                    self._discard_now()
                     break
                 self._room.wait(_OWED_STEP if self._owed is not None else _STEP)
         self.suspended_s += self.clock() - began
@@ -358,6 +390,12 @@ class Orders:
         with self._lock:
             if bytes < self.ceiling:
                 self.apply(Budget(epoch=self.epoch, bytes=bytes, reason="lease ended"), lambda ack: None)
+
+    def return_to(self, bytes: int) -> None:
+        """Raises the ceiling to the job's own budget, without an order: for a job that no sidecar speaks for."""
+        with self._lock:
+            if self.epoch == 0 and bytes > self.ceiling:
+                self.apply(Budget(epoch=0, bytes=bytes, reason="alone"), lambda ack: None)
 
     @property
     def discarding(self) -> bool:

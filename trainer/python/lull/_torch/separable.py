@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,6 +33,56 @@ _ADVICE = (
 )
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What loss_fn said of a few samples: of each alone, and of all together."""
+
+    singles: list[float]
+    whole: float
+
+    def made(self, reduction: str, weights: torch.Tensor | None) -> float:
+        """What the reduction makes of the single losses."""
+        return _combine(self.singles, reduction, None if weights is None else weights[: len(self.singles)])
+
+    def off(self, reduction: str, weights: torch.Tensor | None) -> float:
+        """How far that is from the loss of all, relative to the largest of them; infinitely far where a sample
+        alone has none: in a microbatch of its own it would train on NaN."""
+        if not all(map(math.isfinite, self.singles)):
+            return math.inf
+        made = self.made(reduction, weights)
+        scale = max(abs(self.whole), abs(made), max(map(abs, self.singles)), 1e-12)
+        return abs(self.whole - made) / scale
+
+
+def ask(model: torch.nn.Module, loss_fn: Callable[[Any], torch.Tensor], batch: Any, size: int) -> Asked | None:
+    """Asks loss_fn; None when its answers say nothing: a single sample, no number, or not the same twice.
+
+    The model runs in eval mode, and without gradients where the loss holds none itself: dropout and batch
+    statistics differ between partitions by nature, and say nothing about the loss.
+    """
+    n = min(size, SAMPLES)
+    if n < 2:
+        return None
+    few = sample_copy(batch, n, size)
+    batches = [*(part(few, i, i + 1, n) for i in range(n)), few, few]
+    with _quiet(model):
+        try:
+            with torch.no_grad():
+                losses = [loss_fn(b) for b in batches]
+        except RuntimeError:  # a loss that holds a gradient itself
+            losses = [_detached(loss_fn(b)) for b in batches]
+    refuse_edits(few)
+    if any(not isinstance(loss, torch.Tensor) or loss.numel() != 1 for loss in losses):
+        return None  # backward says what it wants
+    *singles, whole, again = map(float, losses)
+    if abs(whole - again) > tolerance(model) * max(abs(whole), abs(again)):
+        _log.warning(
+            "loss_fn: the same %d samples have the loss %.6g and then %.6g in eval mode: not checked", n, whole, again
+        )
+        return None
+    return Asked(singles, whole) if math.isfinite(whole) else None
+
+
 def check_separable(
     model: torch.nn.Module,
     loss_fn: Callable[[Any], torch.Tensor],
@@ -40,41 +91,27 @@ def check_separable(
     reduction: str,
     weights: torch.Tensor | None,
 ) -> None:
-    """Raises RuntimeRefusal when the loss of a few samples is not what their single losses make of it.
-
-    The model runs in eval mode and without gradients: dropout and batch statistics differ between partitions
-    by nature, and say nothing about the loss.
-    """
-    n = min(size, SAMPLES)
-    if n < 2:
+    """Raises RuntimeRefusal when the loss of a few samples is not what their single losses make of it."""
+    asked = ask(model, loss_fn, batch, size)
+    if asked is None:
         return
-    few = sample_copy(batch, n, size)
-    with _quiet(model):
-        losses = [loss_fn(part(few, i, i + 1, n)) for i in range(n)]
-        losses += [loss_fn(few), loss_fn(few)]
-    refuse_edits(few)
-    if any(not isinstance(loss, torch.Tensor) or loss.numel() != 1 for loss in losses):
-        return  # backward says what it wants
-    *singles, whole, again = map(float, losses)
-    if abs(whole - again) > _tolerance(model) * max(abs(whole), abs(again)):
-        _log.warning(
-            "loss_fn: the same %d samples have the loss %.6g and then %.6g in eval mode: not checked", n, whole, again
-        )
-        return
-    if not all(map(math.isfinite, singles)) and math.isfinite(whole):
+    n, whole = len(asked.singles), asked.whole
+    if not all(map(math.isfinite, asked.singles)):
         raise RuntimeRefusal(
             f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, yet one alone has none "
-            f"({singles}): it divides by something that a single sample may lack; {_ADVICE}"
+            f"({asked.singles}): it divides by something that a single sample may lack; {_ADVICE}"
         )
-    made = _combine(singles, reduction, None if weights is None else weights[:n])
-    scale = max(abs(whole), abs(made), max(map(abs, singles)), 1e-12)
-    if not math.isfinite(whole) or abs(whole - made) <= _tolerance(model) * scale:
+    if asked.off(reduction, weights) <= tolerance(model):
         return
     how = f"reduction={reduction!r}{'' if weights is None else ' with weights'}"
     raise RuntimeRefusal(
-        f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, want {made:.6g}, "
-        f"what {how} makes of their single losses; {_ADVICE}"
+        f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, want "
+        f"{asked.made(reduction, weights):.6g}, what {how} makes of their single losses; {_ADVICE}"
     )
+
+
+def _detached(loss: Any) -> Any:
+    return loss.detach() if isinstance(loss, torch.Tensor) else loss
 
 
 def _combine(singles: list[float], reduction: str, weights: torch.Tensor | None) -> float:
@@ -85,19 +122,18 @@ def _combine(singles: list[float], reduction: str, weights: torch.Tensor | None)
     return sum(singles) if reduction == "sum" else sum(singles) / len(singles)
 
 
-def _tolerance(model: torch.nn.Module) -> float:
+def tolerance(model: torch.nn.Module) -> float:
     narrow = any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters())
     return _LOOSE if narrow or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda") else _TIGHT
 
 
 @contextmanager
 def _quiet(model: torch.nn.Module) -> Iterator[None]:
-    """Eval mode without gradients; each module's own mode comes back."""
+    """Eval mode; each module's own mode comes back."""
     modes = [(m, m.training) for m in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
         for module, mode in modes:
             module.training = mode

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import weakref
+from typing import Final, Protocol
 
 import torch
 
@@ -15,6 +19,42 @@ _WRAPPERS = (
     ("torch.distributed.fsdp", "FSDPModule"),
     ("torch.distributed._composable.fsdp", "FSDPModule"),
 )
+
+
+class _Closable(Protocol):
+    @property
+    def closed(self) -> bool: ...
+
+
+class _Place:
+    """Who speaks to a sidecar for this process: one at most, since the sidecar knows a trainer by its name and
+    sees the bytes of a process only as a whole.
+
+    A process has one, as it has one arena. A forked child speaks for itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._holder: weakref.ReferenceType[_Closable] | None = None
+
+    def refuse_if_taken(self, socket: str) -> None:
+        """Raises RuntimeRefusal while the holder is not closed."""
+        with self._lock:
+            holder = self._holder() if self._holder is not None and self._pid == os.getpid() else None
+        if holder is not None and not holder.closed:
+            raise RuntimeRefusal(
+                f"attach socket {socket}: another lull.attach of this process speaks to a sidecar, want one at a "
+                'time; close() that one first, or attach this one with socket=""; nothing is attached'
+            )
+
+    def take(self, holder: _Closable) -> None:
+        """From now on `holder` speaks, until it is closed or nobody has it any more."""
+        with self._lock:
+            self._pid, self._holder = os.getpid(), weakref.ref(holder)
+
+
+PLACE: Final = _Place()
 
 
 def refuse_several(model: torch.nn.Module, world: int) -> None:

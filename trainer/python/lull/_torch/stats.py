@@ -1,11 +1,9 @@
-"""What the runtime counts about itself, and the report it sends."""
+"""What the runtime counts about itself."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-
-from lull._protocol import Cost
 
 _KEEP = 32
 
@@ -64,14 +62,3 @@ class Stats:
     def work_lost_s(self) -> float:
         """Seconds of one sample's work, lost or done twice."""
         return self.lost_s + self.recompute_s
-
-
-def cost_rows(costs: dict[str, list[float]], lost_s: float, discards: int) -> tuple[Cost, ...]:
-    """Measured: the mean seconds of each way of freeing, and the work a discard lost."""
-    return tuple(
-        Cost(
-            how, round(sum(took) / len(took) * 1e6, 1), 0.0, lost_s / discards if how == "discard" and discards else 0.0
-        )
-        for how, took in sorted(costs.items())
-        if took
-    )

@@ -249,6 +249,22 @@ def test_shrink_in_a_closed_connection_is_applied(start: Start, sidecar: Sidecar
     assert (hello.ceiling, hello.last_epoch) == (200, _epoch(7, 1))
 
 
+def test_raise_above_what_the_runtime_lowered_itself_to_is_dropped_in_a_closed_connection(
+    start: Start, sidecar: Sidecar, runtime: RecordingRuntime
+) -> None:
+    start()
+    line, hello = sidecar.welcome()
+    assert hello.ceiling == 1000
+    line.synced()
+    runtime.ceiling = 100  # to the min budget, until its first budget comes
+    line.send(Budget(_epoch(7, 1), 400))
+    line.sock.close()
+    line.close()
+    _, hello = sidecar.welcome()
+    assert (hello.ceiling, hello.last_epoch) == (100, 0)
+    assert runtime.calls == []
+
+
 def test_silent_sidecar_is_left_and_looked_for_again(start: Start, sidecar: Sidecar) -> None:
     start()
     line, _ = sidecar.welcome(heartbeat_ms=10)

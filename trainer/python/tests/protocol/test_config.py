@@ -81,6 +81,7 @@ def test_token_is_not_printed() -> None:
             {"LULL_RELEASE": "fast"},
             "config release: got 'fast', want one of slots, next-saved, microbatch, batch",
         ),
+        ({"LULL_LOG": "loud"}, "config log: got 'loud', want one of debug, info, warning, error"),
         (
             {"LULL_BUDGET": "1B", "LULL_MIN_BUDGET": "2B"},
             "config budget: got 1, want at least min_budget, 2",

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.integration
 _LIB = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("module", ["lull", "lull._protocol", "lull._agent", "lull.echo"])
+@pytest.mark.parametrize("module", ["lull", "lull._protocol", "lull._agent", "lull.echo", "lull.doctor"])
 def test_protocol_imports_without_torch(module: str) -> None:
     program = (
         "import sys; sys.modules['torch'] = sys.modules['numpy'] = None\n"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import handmade
@@ -16,6 +19,7 @@ import lull
 from lull._agent import Agent
 from lull._config import Config
 from lull._protocol import Budget
+from lull._torch.single import PLACE
 
 pytestmark = pytest.mark.cpu
 
@@ -93,6 +97,7 @@ class Sidecar:
 
     def __init__(self) -> None:
         self.connected = False
+        self.refused = ""
         self.started = threading.Event()
 
     def start(self) -> None:
@@ -135,6 +140,101 @@ def test_welcome_without_a_grant_means_the_min_budget(late: bool) -> None:
     elastic.apply(Budget(1, 300 * MIB), lambda ack: None)
     elastic.report()
     assert elastic.orders.ceiling == 300 * MIB
+    elastic.close()
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_refused_device_means_the_own_budget_again(late: bool) -> None:
+    sidecar = Sidecar()
+    sidecar.connected = late
+    elastic = trained(sidecar, min_budget=24 * MIB)
+    assert elastic.orders.ceiling == (24 if late else 512) * MIB
+    sidecar.connected, sidecar.refused = False, "no such device"
+    elastic.report()
+    assert elastic.orders.ceiling == 512 * MIB
+    elastic.apply(Budget(1, 30 * MIB), lambda ack: None)
+    elastic.report()
+    assert elastic.orders.ceiling == 30 * MIB, "a budget counts more than a refusal"
+    elastic.close()
+
+
+def test_second_attach_with_a_socket_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
+    socket = str(tmp_path / "nobody.sock")
+    first = attach(nn.Linear(2, 2), socket=socket)
+    model = nn.Linear(2, 2)
+    with pytest.raises(
+        lull.RuntimeRefusal,
+        match=r"attach socket .*nobody\.sock: another lull\.attach of this process speaks to a sidecar, want one at a "
+        r'time; close\(\) that one first, or attach this one with socket=""; nothing is attached',
+    ):
+        attach(model, socket=socket)
+    with pytest.raises(lull.RuntimeRefusal, match="another lull"):
+        attach(model, socket=str(tmp_path / "other.sock"))
+    attach(model).close()  # without a socket there may be several
+    first.close()
+    second = attach(model, socket=socket)
+    second.close()
+
+
+def test_attach_that_is_refused_takes_no_place(tmp_path: Path) -> None:
+    socket = str(tmp_path / "nobody.sock")
+    with pytest.raises(lull.RuntimeRefusal, match="no part of the model"):
+        attach(nn.Linear(2, 2), socket=socket, blocks=[nn.Linear(2, 2)])
+    attach(nn.Linear(2, 2), socket=socket).close()
+
+
+def test_forked_child_may_attach_for_itself(tmp_path: Path) -> None:
+    first = attach(nn.Linear(2, 2), socket=str(tmp_path / "nobody.sock"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads
+        child = os.fork()
+    if child == 0:
+        try:
+            PLACE.refuse_if_taken("mine")
+        except lull.RuntimeRefusal:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    first.close()
+
+
+def failing_in_the_second_microbatch(model: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    calls: list[int] = []
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        if len(calls) == 2:
+            raise KeyError("mine")
+        return model(x).mean()
+
+    return loss
+
+
+def test_backward_that_fails_leaves_empty_gradients_empty(caplog: pytest.LogCaptureFixture) -> None:
+    elastic = trained(Sidecar())
+    elastic._most = 1
+    elastic.optimizer.zero_grad()
+    with pytest.raises(KeyError, match="mine"):
+        elastic.backward(torch.randn(4, 64), failing_in_the_second_microbatch(elastic.model))
+    assert all(p.grad is None for p in elastic.model.parameters())
+    assert "stay added" not in caplog.text
+    elastic.close()
+
+
+def test_backward_that_fails_says_what_stays_added_to_earlier_gradients(caplog: pytest.LogCaptureFixture) -> None:
+    elastic = trained(Sidecar())
+    before = [p.grad.clone() for p in elastic.model.parameters() if p.grad is not None]
+    elastic._most = 1
+    x = torch.randn(4, 64)
+    with pytest.raises(KeyError, match="mine"):
+        elastic.backward(x, failing_in_the_second_microbatch(elastic.model))
+    want = torch.autograd.grad(elastic.model(x[:1]).mean() / 4, list(elastic.model.parameters()))
+    assert len(before) == 4
+    for p, old, added in zip(elastic.model.parameters(), before, want, strict=True):
+        assert p.grad is not None
+        torch.testing.assert_close(p.grad, old + added)
+    assert "it ended after 1 of 4 samples, which stay added to the gradients that .grad held before" in caplog.text
+    assert "call zero_grad() before you go on, or they count twice in a second try" in caplog.text
     elastic.close()
 
 

@@ -69,6 +69,19 @@ def test_loss_that_compares_samples_is_refused() -> None:
         check_separable(model, contrastive, x, 4, "mean", None)
 
 
+def test_loss_that_holds_a_gradient_is_asked_with_gradients() -> None:
+    model, x, y = setting()
+
+    def loss(b: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        inputs = b[0].clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
+        return slope.square().sum(1).mean()
+
+    check_separable(model, loss, (x, y), len(x), "mean", None)
+    with pytest.raises(RuntimeRefusal, match=r"what reduction='sum' makes"):
+        check_separable(model, loss, (x, y), len(x), "sum", None)
+
+
 def test_one_sample_says_nothing() -> None:
     model, x, _ = setting()
     check_separable(model, lambda b: mse_loss(model(b), b[..., :5], reduction="sum"), x[:1], 1, "mean", None)

@@ -158,9 +158,9 @@ class Recorder:
         self.promise: Budget | None = None
         """The acked order that holds now; None from the next order to its ack."""
 
-    def order(self, bytes: int) -> None:
+    def order(self, bytes: int, within_us: int = 0) -> None:
         self._epoch += 1
-        order = Budget(self._epoch, bytes)
+        order = Budget(self._epoch, bytes, within_us)
         self.promise = None
 
         def reply(ack: Ack) -> None:

@@ -1,0 +1,209 @@
+"""One microbatch: it commits, or leaves no trace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from lull._errors import RuntimeRefusal
+from lull._torch.device import Device
+from lull._torch.grads import Gradients
+from lull._torch.hooks import SegmentHooks
+from lull._torch.inputs import storage_key
+from lull._torch.model import Model
+from lull._torch.orders import Orders
+from lull._torch.owed import Discard
+from lull._torch.pace import Pacer
+from lull._torch.replay import Movers
+from lull._torch.segments import Segment
+from lull._torch.slots import Table
+from lull._torch.stats import Stats
+from lull._torch.trained import trained
+from lull._torch.undo import Snapshot
+
+LossFn = Callable[[Any], torch.Tensor]
+
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
+
+_TRIES = 16
+"""How often a single sample that should fit is tried, undone each time, before that is an error."""
+
+_LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""Never taken for what discarding a microbatch brings with it."""
+
+
+def _ran_out(error: BaseException) -> bool:
+    """Whether the allocator refused; PyTorch's CPU allocator raises a plain RuntimeError."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+
+
+class Microbatches:
+    """Runs microbatches of one model under the ceiling, and knows what they cost. Training thread only."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: Device,
+        segments: list[Segment],
+        *,
+        release: str,
+        budget: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.device = device
+        self.segments = segments
+        self.stats = Stats()
+        self.memory = Model()
+        self.orders = Orders(device.pool, release, budget, clock)
+        self.agent: Any = None
+        self._clock = clock
+        self._pacer = Pacer(clock)
+        self._params = trained(model, optimizer)
+        self._gradients = Gradients(self._params)
+        self._hooks = SegmentHooks(segments, self._boundary)
+        self._stuck: dict[str, str] = {}
+        self._movers: Movers = set()
+        self._table: Table | None = None
+        self._closed = False
+        self._most = 1 << 30
+        """Samples that a microbatch may have after one that should have fitted did not; doubles again."""
+        self._failures = 0
+        """Microbatches undone in a row."""
+
+    def _next_size(self, left: int) -> int:
+        """As many samples as fit under the ceiling now: a later budget may be lower."""
+        return min(self.memory.samples_within(self.orders.ceiling, left), self._most)
+
+    def _attempt(self, micro: Any, loss_fn: LossFn, share: float, samples: int, scaler: Any) -> torch.Tensor | None:
+        """One microbatch: commits and returns its loss, or leaves no trace and returns None."""
+        snapshot = Snapshot(self.device, self.model, self._movers)
+        table = self._new_table()
+        pool = self.device.pool
+        pool.reset_peak()
+        base = pool.in_use()
+        started, epoch = self._clock(), self.orders.epoch
+        self.orders.begin(table, samples)
+        failed = False
+        loss = None
+        try:
+            loss = self._pass(table, micro, loss_fn, share, scaler)
+        except Discard:
+            failed = True
+        except BaseException as error:
+            discarding = self.orders.discarding
+            if isinstance(error, _LEAVING) or not (discarding or _ran_out(error)):
+                self._undo(table, snapshot)
+                if discarding:
+                    self.orders.discarded(samples)
+                else:
+                    self.orders.end(whole=False)
+                raise
+            failed = True
+        took = self._clock() - started
+        if failed:
+            self._undo(table, snapshot)
+            self._discarded(samples, took)
+            return None
+        self._failures = 0
+        self._most = min(2 * self._most, 1 << 30)
+        peak = pool.peak() - base
+        self._gradients.commit()
+        disturbed = table.dropped or table.recomputed
+        self._finish(table)
+        self.orders.end()
+        self.stats.ran(samples, took)
+        if disturbed and self.orders.epoch == epoch:
+            self.memory.caught()  # the ceiling stood still, and yet slots had to be emptied
+        if not disturbed:
+            self.memory.observe(samples, peak)
+            self.stats.rate(samples, peak, took)
+        return loss
+
+    def _pass(self, table: Table, micro: Any, loss_fn: LossFn, share: float, scaler: Any) -> torch.Tensor:
+        """Forward and backward, with large allocations in the pool."""
+        before = self.device.pool.enable(True)
+        try:
+            with self._hooks.outer(table):
+                loss = loss_fn(micro)
+            self._hooks.end_forward()
+            check_loss(loss)
+            scaled = loss if share == 1.0 else loss * share
+            (scaled if scaler is None else scaler.scale(scaled)).backward()
+            return scaled.detach()
+        finally:
+            self._hooks.end_forward()
+            self.device.pool.enable(before)
+
+    def _new_table(self) -> Table:
+        fixed = {storage_key(t) for t in (*self.model.parameters(), *self._params, *self.model.buffers())}
+        self._table = Table(self.device, fixed, lambda: None, self._stuck, self._movers)
+        return self._table
+
+    def _undo(self, table: Table, snapshot: Snapshot, *, keep_made: bool = False) -> None:
+        self._finish(table)
+        self._gradients.undo()
+        self._movers |= snapshot.restore(keep_made=keep_made)
+
+    def _finish(self, table: Table) -> None:
+        self.stats.recomputed += table.recomputed
+        self.stats.recompute_s += table.recompute_s
+        self.stats.dropped += table.dropped
+        table.clear()
+        self._table = None
+
+    def _discarded(self, samples: int, took: float) -> None:
+        """After an undone microbatch: count it, learn from it, and wait if even one sample is too much."""
+        stats, tried = self.stats, self.orders.ceiling
+        stats.discards += 1
+        stats.samples_discarded += samples
+        stats.lost_s += took
+        if not self.orders.ordered:
+            stats.mispredicted += 1
+            self.memory.caught()
+            self._most = max(1, samples // 2)
+        self.orders.discarded(samples)
+        self._failures += 1
+        if samples > 1 or not self.memory.known:
+            return
+        fits = tried >= self.memory.bytes(1)
+        alone = self.agent is None or bool(self.agent.refused)
+        if (fits and self._failures > _TRIES) or (alone and not fits and not self.orders.epoch):
+            raise RuntimeRefusal(
+                f"elastic.backward budget: one sample does not fit into {tried} bytes, "
+                f"want about {int(self.memory.bytes(1))}; the microbatch is undone"
+            )
+        while not fits and not self.orders.await_ceiling(tried, 1.0) and not self._closed:
+            pass
+
+    def _boundary(self) -> None:
+        self._pacer.gate()
+
+    @contextmanager
+    def _caches_off(self) -> Iterator[None]:
+        """A Hugging Face model in train mode would give its blocks a cache that a second run changes."""
+        config: Any = getattr(self.model, "config", None)
+        on = getattr(config, "use_cache", None) is True
+        if on:
+            config.use_cache = False
+        try:
+            yield
+        finally:
+            if on:
+                config.use_cache = True
+
+
+def check_loss(loss: object) -> None:
+    """Raises RuntimeRefusal unless loss_fn returned what backward can start from."""
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        raise RuntimeRefusal(
+            "elastic.backward loss_fn: want one number that depends on the model; the microbatch is undone"
+        )
