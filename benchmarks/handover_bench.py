@@ -121,7 +121,9 @@ def one_order(job: Job, cell: Cell, size: int, outside: int, limit_base: int, ti
     cell.worst_rebound = max(cell.worst_rebound, above)
 
 
-def run_cell(job: Job, cell: Cell, method: str, size: int, count: int, budget: int, draw: random.Random, outside: Outside) -> None:
+def run_cell(
+    job: Job, cell: Cell, method: str, size: int, count: int, budget: int, draw: random.Random, outside: Outside
+) -> None:
     """`count` orders of one method and size, each at a random moment after the memory was taken again."""
     first = job.tell(f"release {method}")
     micro_s = first["microbatch_ms"] / 1e3

@@ -43,9 +43,11 @@ func (r *runner) openVLLM(ctx context.Context) (err error) {
 		Env: []string{
 			"LULL_VLLM_DIR=" + pages, "LULL_VLLM_NAME=main",
 			"OMP_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind",
-			// A prefill's buffers go back when they are freed; without this glibc learns to
-			// keep them, and what the server holds besides KV creeps up for minutes.
-			"MALLOC_MMAP_THRESHOLD_=1048576", "MALLOC_TRIM_THRESHOLD_=1048576", "MALLOC_ARENA_MAX=2",
+			// Buffers go back when they are freed, and oneDNN does not keep a kernel for
+			// every batch shape that it met: without these what the server holds besides KV
+			// creeps up for minutes.
+			"MALLOC_MMAP_THRESHOLD_=65536", "MALLOC_TRIM_THRESHOLD_=65536", "MALLOC_ARENA_MAX=2",
+			"ONEDNN_PRIMITIVE_CACHE_CAPACITY=16",
 		},
 	})
 	if err != nil {

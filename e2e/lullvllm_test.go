@@ -31,7 +31,7 @@ const vllmPool = 256
 func (r *rig) startVLLM(t *testing.T, dir string) {
 	t.Helper()
 	env := []string{"LULL_VLLM_DIR=" + dir, "LULL_VLLM_NAME=main", "OMP_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind",
-		"MALLOC_MMAP_THRESHOLD_=1048576", "MALLOC_TRIM_THRESHOLD_=1048576", "MALLOC_ARENA_MAX=2"}
+		"MALLOC_MMAP_THRESHOLD_=65536", "MALLOC_TRIM_THRESHOLD_=65536", "MALLOC_ARENA_MAX=2", "ONEDNN_PRIMITIVE_CACHE_CAPACITY=16"}
 	var err error
 	r.engine, err = start("lull-vllm", env, nil, full, "scripts/tiny_vllm.py", "--work", filepath.Join(shared.dir, "lull-vllm"),
 		"--port", strconv.Itoa(r.port), "--dtype", "float32", "--layers", "8", "--hidden", "64", "--heads", "32", "--kv-heads", "32", "--",

@@ -35,14 +35,32 @@ def bars(report: dict[str, Any]) -> list[Bar]:
     found: list[Bar] = []
     for size, seen in report["release"].items():
         limit, got = seen["bar_ms"], seen["p99_ms"]
-        found.append(Bar(f"order -> {size} seen free, P99", f"<= {limit} ms", f"{got} ms (P50 {seen['p50_ms']}, n {seen['n']})", got <= limit))
+        found.append(
+            Bar(
+                f"order -> {size} seen free, P99",
+                f"<= {limit} ms",
+                f"{got} ms (P50 {seen['p50_ms']}, n {seen['n']})",
+                got <= limit,
+            )
+        )
     w = report["withdrawal"]
-    found.append(Bar("order -> blocks withdrawn", "<= 1 step", f"at most {w['max_steps']} (n {w['n']})", w["max_steps"] <= 1))
+    found.append(
+        Bar("order -> blocks withdrawn", "<= 1 step", f"at most {w['max_steps']} (n {w['n']})", w["max_steps"] <= 1)
+    )
     a = report["age"]
     step, old = a["between_steps"]["max_ms"], a["age"]["max_ms"]
-    found.append(Bar("age of the page", f"<= one step ({step} ms at most)", f"{old} ms at most (P50 {a['age']['p50_ms']})", old <= step + 1))
+    found.append(
+        Bar(
+            "age of the page",
+            f"<= one step ({step} ms at most)",
+            f"{old} ms at most (P50 {a['age']['p50_ms']})",
+            old <= step + 1,
+        )
+    )
     t = report["throughput"]["change"]
-    got = f"{t['median']:+.2%} (95 % interval {t['low']:+.2%} to {t['high']:+.2%}, {report['throughput']['pairs']} pairs)"
+    got = (
+        f"{t['median']:+.2%} (95 % interval {t['low']:+.2%} to {t['high']:+.2%}, {report['throughput']['pairs']} pairs)"
+    )
     found.append(Bar("throughput against a vLLM without the plugin", f">= -{COST:.0%}", got, t["median"] >= -COST))
     share = report["idle"]["idle_pool_share_max"]
     found.append(Bar("idle KV memory when told to", "<= 5 % of the pool", f"{share:.1%}", share <= 0.05))
@@ -105,7 +123,9 @@ def main() -> None:
         print(bar.line())
     for name in ("kept", "told"):
         row = report["idle"][name]
-        print(f"        {name}: prefix hit rate {row['hit_rate']:.1%}, TTFT mean {row['ttft']['mean_ms']}, P99 {row['ttft']['p99_ms']} ms")
+        print(
+            f"        {name}: prefix hit rate {row['hit_rate']:.1%}, TTFT mean {row['ttft']['mean_ms']}, P99 {row['ttft']['p99_ms']} ms"
+        )
     print(f"wrote {args.out}")
 
 

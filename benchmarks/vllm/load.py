@@ -15,7 +15,16 @@ from typing import Any
 from vllm.benchmarks import serve
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-KEEP = ("completed", "failed", "duration", "output_throughput", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_itl_ms")
+KEEP = (
+    "completed",
+    "failed",
+    "duration",
+    "output_throughput",
+    "request_throughput",
+    "mean_ttft_ms",
+    "p99_ttft_ms",
+    "mean_itl_ms",
+)
 
 
 def arguments(model: str, line: dict[str, Any]) -> argparse.Namespace:
@@ -24,7 +33,15 @@ def arguments(model: str, line: dict[str, Any]) -> argparse.Namespace:
     serve.add_cli_args(parser)
     fixed = ["--backend", "openai", "--endpoint", "/v1/completions", "--model", "tiny", "--tokenizer", model]
     data = ["--dataset-name", "random", "--random-input-len", "128", "--random-output-len", "64", "--ignore-eos"]
-    load = ["--max-concurrency", "8", "--num-prompts", str(line["prompts"]), "--seed", str(line["seed"]), "--disable-tqdm"]
+    load = [
+        "--max-concurrency",
+        "8",
+        "--num-prompts",
+        str(line["prompts"]),
+        "--seed",
+        str(line["seed"]),
+        "--disable-tqdm",
+    ]
     return parser.parse_args([*fixed, *data, *load, "--host", "127.0.0.1", "--port", str(line["port"])])
 
 

@@ -8,9 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rig import MIB, FakeSidecar, Load, Server, Streams, cpu_seconds, engine_pids, process_bytes, ttft, warm
-
 from handover_bars import figures
+from rig import MIB, FakeSidecar, Load, Server, Streams, cpu_seconds, engine_pids, process_bytes, ttft, warm
 
 FREED = 0.97
 """Share of the ordered bytes that the kernel must show free."""
@@ -53,7 +52,10 @@ def release(server: Server, sidecar: FakeSidecar, sizes_mib: Sequence[int], coun
             ms[size].append((time.perf_counter() - began) * 1e3)
             sidecar.confirmed(epoch)
             sidecar.confirmed(sidecar.order(page["pool_blocks"] * block))
-    return {f"{size}MiB": {**figures(values), "bar_ms": round(5 + size * MIB / 10e9 * 1e3, 1)} for size, values in ms.items()}
+    return {
+        f"{size}MiB": {**figures(values), "bar_ms": round(5 + size * MIB / 10e9 * 1e3, 1)}
+        for size, values in ms.items()
+    }
 
 
 def withdrawal(server: Server, sidecar: FakeSidecar, count: int) -> dict[str, Any]:
@@ -119,7 +121,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
     low, high = medians[49], medians[1949]
     keys = ("median", "low", "high", "min", "max")
-    return {k: round(v, 4) for k, v in zip(keys, (statistics.median(values), low, high, min(values), max(values)), strict=True)}
+    return {
+        k: round(v, 4)
+        for k, v in zip(keys, (statistics.median(values), low, high, min(values), max(values)), strict=True)
+    }
 
 
 def idle_price(told: Server, sidecar: FakeSidecar, kept: Server, bursts: int) -> dict[str, Any]:
@@ -150,7 +155,10 @@ def idle_price(told: Server, sidecar: FakeSidecar, kept: Server, bursts: int) ->
                 sidecar.confirmed(sidecar.order(whole // 20 * block))
                 idle.append(sidecar.page()["blocks_mapped"] / whole)
     sidecar.confirmed(sidecar.order(whole * block))
-    rows = {n: {"ttft": figures(seen["ttft"]), "hit_rate": round(seen["hits"] / seen["queries"], 4)} for n, seen in out.items()}
+    rows = {
+        n: {"ttft": figures(seen["ttft"]), "hit_rate": round(seen["hits"] / seen["queries"], 4)}
+        for n, seen in out.items()
+    }
     return {**rows, "idle_pool_share_max": round(max(idle), 4), "bursts": bursts}
 
 

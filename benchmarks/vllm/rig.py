@@ -22,7 +22,19 @@ from fake_sidecar import FakeSidecar  # noqa: E402
 from model import make_model  # noqa: E402
 from server import Server, process_bytes  # noqa: E402
 
-__all__ = ["FakeSidecar", "Load", "Server", "Streams", "cpu_seconds", "engine_pids", "make_model", "process_bytes", "serving", "ttft", "warm"]
+__all__ = [
+    "FakeSidecar",
+    "Load",
+    "Server",
+    "Streams",
+    "cpu_seconds",
+    "engine_pids",
+    "make_model",
+    "process_bytes",
+    "serving",
+    "ttft",
+    "warm",
+]
 
 MIB = 1 << 20
 
@@ -33,7 +45,9 @@ class Load:
     def __init__(self, model: Path, log: Path) -> None:
         self._log = log.open("wb")
         command = [sys.executable, str(HERE / "load.py"), str(model)]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True)
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
 
     def run(self, server: Server, prompts: int, seed: int) -> dict[str, Any]:
         """One run of `vllm bench serve`."""
