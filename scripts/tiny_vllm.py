@@ -1,6 +1,6 @@
 """Serve a tiny Llama of random weights on a stock vLLM, with the plugin lull-vllm importable beside it.
 
-python scripts/tiny_vllm.py --work DIR --port PORT [--layers N --hidden N --heads N --kv-heads N --dtype T] [-- VLLM ARGUMENTS]
+python scripts/tiny_vllm.py --work DIR --port PORT [--layers N ... --dtype T] [-- VLLM ARGUMENTS]
 
 Makes the model in DIR/model and a distribution of engine/vllm_plugin in DIR/site, as `pip install` would, and becomes
 the server: the process that was started is the server's. LULL_VLLM=0 in the environment keeps the plugin out.

@@ -123,9 +123,8 @@ def main() -> None:
         print(bar.line())
     for name in ("kept", "told"):
         row = report["idle"][name]
-        print(
-            f"        {name}: prefix hit rate {row['hit_rate']:.1%}, TTFT mean {row['ttft']['mean_ms']}, P99 {row['ttft']['p99_ms']} ms"
-        )
+        first = f"TTFT mean {row['ttft']['mean_ms']}, P99 {row['ttft']['p99_ms']} ms"
+        print(f"        {name}: prefix hit rate {row['hit_rate']:.1%}, {first}")
     print(f"wrote {args.out}")
 
 

@@ -33,16 +33,10 @@ def arguments(model: str, line: dict[str, Any]) -> argparse.Namespace:
     serve.add_cli_args(parser)
     fixed = ["--backend", "openai", "--endpoint", "/v1/completions", "--model", "tiny", "--tokenizer", model]
     data = ["--dataset-name", "random", "--random-input-len", "128", "--random-output-len", "64", "--ignore-eos"]
-    load = [
-        "--max-concurrency",
-        "8",
-        "--num-prompts",
-        str(line["prompts"]),
-        "--seed",
-        str(line["seed"]),
-        "--disable-tqdm",
-    ]
-    return parser.parse_args([*fixed, *data, *load, "--host", "127.0.0.1", "--port", str(line["port"])])
+    load = ["--max-concurrency", "8", "--num-prompts", str(line["prompts"]), "--seed", str(line["seed"])]
+    where = ["--host", "127.0.0.1", "--port", str(line["port"]), "--disable-tqdm"]
+    found: argparse.Namespace = parser.parse_args([*fixed, *data, *load, *where])
+    return found
 
 
 def main() -> None:

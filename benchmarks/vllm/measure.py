@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import time
@@ -24,7 +25,7 @@ def distinct(seed: int, count: int, tokens: int) -> list[list[int]]:
 def fill(server: Server, sidecar: FakeSidecar, seed: int) -> dict[str, int]:
     """Maps the whole pool: distinct prompts fill it with cached prefixes."""
     while True:
-        page = sidecar.page()
+        page: dict[str, int] = sidecar.page()
         missing = page["pool_blocks"] - page["blocks_mapped"]
         if missing <= 2:
             return page
@@ -70,7 +71,7 @@ def withdrawal(server: Server, sidecar: FakeSidecar, count: int) -> dict[str, An
             blocks = whole if turn % 2 else chooser.randint(page["blocks_used"] + 1, whole - 1)
             before = page["steps"]
             epoch = sidecar.order(blocks * page["block_bytes"])
-            page = sidecar.wait(lambda p, epoch=epoch: p["applied_epoch"] == epoch)  # type: ignore[misc]
+            page = sidecar.wait(lambda p, epoch=epoch: p["applied_epoch"] == epoch)
             steps.append(page["steps"] - before)
             time.sleep(chooser.uniform(0.01, 0.05))
         sidecar.confirmed(sidecar.order(whole * page["block_bytes"]))
@@ -90,7 +91,7 @@ def age(server: Server, sidecar: FakeSidecar, seconds: float) -> dict[str, Any]:
             written.setdefault(page["steps"], page["written_ns"])
             time.sleep(0.001)
     order = sorted(written)
-    gaps = [(written[b] - written[a]) / 1e6 / (b - a) for a, b in zip(order, order[1:], strict=False)]
+    gaps = [(written[b] - written[a]) / 1e6 / (b - a) for a, b in itertools.pairwise(order)]
     between = figures(gaps)
     return {"age": figures(ages), "between_steps": between, "steps": order[-1] - order[0], "pages_seen": len(order)}
 

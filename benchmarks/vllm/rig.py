@@ -51,7 +51,8 @@ class Load:
 
     def run(self, server: Server, prompts: int, seed: int) -> dict[str, Any]:
         """One run of `vllm bench serve`."""
-        assert self._child.stdin is not None and self._child.stdout is not None
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
         self._child.stdin.write(json.dumps({"port": server.port, "prompts": prompts, "seed": seed}) + "\n")
         self._child.stdin.flush()
         text = self._child.stdout.readline()
