@@ -95,8 +95,19 @@ def test_the_slow_methods_may_have_fewer_orders() -> None:
 
 def test_the_run_ends_when_its_time_is_over_and_when_all_is_measured() -> None:
     job = cast("handover_link.Job", None)  # neither run orders anything
+    outside = handover_bench.Outside()
     empty = {("slots", 16): handover_bench.Cell()}
-    assert not handover_bench.run_all(job, empty, options(max_seconds=5), time.time() - 6)
+    assert not handover_bench.run_all(job, empty, options(max_seconds=5), time.time() - 6, outside)
     full = handover_bench.Cell()
     full.ms, full.orders = [1.0] * 300, 300
-    assert handover_bench.run_all(job, {("slots", 16): full}, options(), time.time())
+    assert handover_bench.run_all(job, {("slots", 16): full}, options(), time.time(), outside)
+
+
+def test_what_is_outside_the_arena_is_a_high_reading_of_the_last_ones() -> None:
+    outside = handover_bench.Outside(last=10)
+    for low in range(10):  # some readings meet memory that is handed out and not yet touched
+        seen = outside.read({"bytes": 100 - (low == 3) * 40, "resident": 50})
+    assert seen == 50
+    for _ in range(10):
+        seen = outside.read({"bytes": 70, "resident": 50})
+    assert seen == 20
