@@ -49,6 +49,7 @@ def test_storm_leaves_no_trace(
         page = sidecar.page()
         assert page["mode"] == _page.MODE_HOST_PAGES and page["flags"] == 0
         assert page["faults"] == 0 and page["given_back_bytes"] > 0
+        answers(server, prompts()[:8])  # the storm's last order may have left nothing mapped
         every_rank_gives_back(sidecar, page["ranks"])
     finally:
         server.stop()
