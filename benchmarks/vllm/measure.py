@@ -29,8 +29,10 @@ def fill(server: Server, sidecar: FakeSidecar, seed: int) -> dict[str, int]:
         missing = page["pool_blocks"] - page["blocks_mapped"]
         if missing <= 2:
             return page
-        tokens = 900
-        blocks = -(-tokens // page["block_tokens"])
+        # Whole blocks, with the one generated token whose KV is kept: a block that is touched in part counts as
+        # mapped and holds less.
+        blocks = 7
+        tokens = blocks * page["block_tokens"] - 1
         warm(server, distinct(seed, max(1, missing // blocks + 1), tokens), 2)
         seed += 1
 
