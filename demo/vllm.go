@@ -116,14 +116,9 @@ func (r *runner) measureVLLM(ctx context.Context) (err error) {
 	if r.vllm.pids, err = device.Descendants(s.PID); err != nil {
 		return fmt.Errorf("vllm: %w", err)
 	}
-	m, err := openMem(r.vllm.pids...)
+	all, err := device.ReadTree(s.PID)
 	if err != nil {
-		return err
-	}
-	defer m.close()
-	all, err := m.read()
-	if err != nil {
-		return err
+		return fmt.Errorf("vllm: %w", err)
 	}
 	r.vllm.baseline = s.Baseline
 	r.sizing.Elastic = s.Pool // whole blocks
