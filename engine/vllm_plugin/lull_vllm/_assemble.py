@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from . import _compat, _kvcached, _page
+from ._admission import Admission
 from ._blocks import Blocks
 from ._cached import Cached, CachedCount
 from ._channel import Channel
@@ -83,6 +84,7 @@ class Assembly:
             bell,
             self.cached,
             self.requests,
+            Admission(self.requests, bound),
             bound,
             self.lock,
             self._initial(),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import _doorbell, _page
+from ._admission import Admission
 from ._cached import Cached
 from ._doorbell import Doorbell
 from ._host import Status
@@ -53,6 +54,7 @@ class Controller:
         bell: Doorbell,
         cached: Cached,
         requests: Requests,
+        admission: Admission,
         bound: Bound | None,
         lock: threading.RLock,
         initial: int | None = None,
@@ -66,6 +68,7 @@ class Controller:
         self._bell = bell
         self._cached = cached
         self._requests = requests
+        self._admission = admission
         self._bound = bound
         self._lock = lock
         self._initial = initial
@@ -121,6 +124,7 @@ class Controller:
                 self._break(error)
 
     def after_schedule(self, output: Any) -> None:
+        short = 0
         with self._lock:
             if self._broken:
                 return
@@ -131,16 +135,17 @@ class Controller:
                 telemetry.add("steps", tokens > 0)
                 telemetry.set("step_tokens", tokens)
                 telemetry.add("preemptions", len(output.preempted_req_ids or ()))
-                short = 0
                 if self._fell_short:
                     telemetry.add("shortages", 1)
-                    short = self._requests.lacking(self._pool.get_num_free_blocks())
+                    short = self._lacking()
                 telemetry.set("short_bytes", short * telemetry.get("block_bytes"))
                 self._collect()
             except Exception as error:
                 self._break(error)
         if self._fell_short:
-            self._bell.ring(_doorbell.SHORT)
+            self._bell.short(short, self._clock())
+        else:
+            self._bell.enough()
 
     def after_update(self, output: Any) -> None:
         with self._lock:
@@ -156,13 +161,12 @@ class Controller:
                 self._break(error)
 
     def must_wait(self, request: Any) -> bool:
-        """Whether a request that is not running could not finish under the bound.
+        """Whether a request that is not running must not start under this bound yet."""
+        return not self._broken and self._admission.must_wait(request)
 
-        vLLM would admit it as soon as its prompt fits, and preempt it again and again later on.
-        """
-        if self._bound is None or self._broken:
-            return False
-        return not self._bound.holds(self._requests.need(request))
+    def started(self) -> None:
+        """The request that must_wait was asked about last got its blocks."""
+        self._admission.started()
 
     def fell_short(self) -> None:
         """An allocation was refused for want of blocks."""
@@ -172,6 +176,13 @@ class Controller:
         """A request's prompt was looked up in the prefix cache."""
         self._telemetry.add("prefix_queries", tokens)
         self._telemetry.add("prefix_hits", hits)
+
+    def _lacking(self) -> int:
+        free = self._pool.get_num_free_blocks()
+        status = self._status()
+        return self._admission.lacking(
+            free, self._telemetry.get("pool_blocks") - status.withdrawn - free
+        )
 
     def _move(self) -> None:
         orders, bound = self._orders, self._bound

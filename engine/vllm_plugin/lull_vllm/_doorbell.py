@@ -14,6 +14,8 @@ BOUND = b"b"  # sidecar → engine: the bound page changed
 SHORT = b"s"  # engine → sidecar: an allocation fell short
 CONFIRMED = b"c"  # engine → sidecar: the requested epoch is confirmed
 
+_SHORT_EVERY_S = 0.01  # a shortage that lasts; the sidecar reads the page about as often
+
 
 class Doorbell:
     """Receives at own and rings at peer. ring never waits and never fails."""
@@ -25,6 +27,7 @@ class Doorbell:
         # A socket of its own for ringing: a receive timeout must not become a send timeout.
         self._out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._out.setblocking(False)
+        self._short, self._short_at = -1, 0.0
         with contextlib.suppress(FileNotFoundError):
             os.unlink(own)
         self._socket.bind(str(own))
@@ -47,6 +50,19 @@ class Doorbell:
         """Rings at the sidecar, if there is one."""
         with contextlib.suppress(OSError):
             self._out.sendto(what, self._peer)
+
+    def short(self, bytes_short: int, now: float) -> None:
+        """Rings at once for news of a shortage, and now and then while it stays.
+
+        An engine whose every request waits spins through its steps, and must not ring as often.
+        """
+        if bytes_short != self._short or now - self._short_at >= _SHORT_EVERY_S:
+            self._short, self._short_at = bytes_short, now
+            self.ring(SHORT)
+
+    def enough(self) -> None:
+        """The shortage is over: the next one is news."""
+        self._short = -1
 
     def wake(self) -> None:
         """Ends a wait of this object from another thread."""

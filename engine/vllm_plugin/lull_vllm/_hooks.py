@@ -130,6 +130,8 @@ def hook_manager(manager: Any, controller: Any, assembly: Any) -> None:
         result = allocate(request, *args, **kwargs)
         if result is None:
             controller.fell_short()
+        elif admission:
+            controller.started()
         return result
 
     def lull_record(request: Any, num_hits: int) -> None:

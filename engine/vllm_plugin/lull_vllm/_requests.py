@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 _SCAN = 64  # waiting requests looked at for what they lack; more would cost the step
@@ -28,14 +29,16 @@ class Requests:
         needs = (self.need(request) for request in self._scheduler.requests.values())
         return max((need for need in needs if need <= within), default=0)
 
-    def lacking(self, free: int) -> int:
-        """Returns the blocks that the first waiting requests lack for what they bring along."""
-        wanted = 0
-        for at, request in enumerate(self._scheduler.waiting):
-            if at >= _SCAN:
-                break
+    def waiting(self) -> tuple[int, int]:
+        """Returns two figures of the first waiting requests, in blocks.
+
+        The sum of what they bring along, and the largest need of one.
+        """
+        wanted = longest = 0
+        for request in itertools.islice(self._scheduler.waiting, _SCAN):
             wanted += self._blocks(request.num_tokens + 1)
-        return max(0, wanted - free)
+            longest = max(longest, self.need(request))
+        return wanted, longest
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._block_tokens)

@@ -18,6 +18,7 @@ from typing import Any
 from fake_vllm import BlockPool, EngineLoop, Scheduler
 
 from lull_vllm import _page
+from lull_vllm._admission import Admission
 from lull_vllm._cached import CachedCount
 from lull_vllm._controller import Controller
 from lull_vllm._doorbell import Doorbell
@@ -71,6 +72,8 @@ class FakeEngine:
             self.lock,
             lambda *answer: self.controller.settled(*answer),
         )
+        requests = Requests(self.scheduler, BLOCK_TOKENS)
+        bound = self.bound if mode == _page.MODE_HOST_PAGES else None
         page = Path(f"{self.base}.page")
         writer = _page.PageWriter(page, _page.TELEMETRY_MAGIC, _page.TELEMETRY_FIELDS)
         self.controller = Controller(
@@ -79,8 +82,9 @@ class FakeEngine:
             self.orders,
             Doorbell(Path(f"{self.base}.bell"), Path(f"{self.base}.sidecar")),
             self.cached,
-            Requests(self.scheduler, BLOCK_TOKENS),
-            self.bound if mode == _page.MODE_HOST_PAGES else None,
+            requests,
+            Admission(requests, bound, clock),
+            bound,
             self.lock,
             clock=clock,
         )

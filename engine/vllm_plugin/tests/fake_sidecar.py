@@ -58,6 +58,14 @@ class FakeSidecar:
         with contextlib.suppress(OSError):
             self.bell.sendto(b"b", str(self.path("bell")))
 
+    def rings(self) -> int:
+        """Counts the bells that arrived since the last look."""
+        count = 0
+        with contextlib.suppress(BlockingIOError):
+            while self.bell.recv(16, socket.MSG_DONTWAIT):
+                count += 1
+        return count
+
     def wait(self, what: Callable[[dict[str, int]], bool], timeout: float = 10.0) -> dict[str, int]:
         """Waits until the page satisfies what."""
         end = time.monotonic() + timeout

@@ -100,18 +100,22 @@ class Server:
             connection.close()
 
     def complete(self, prompt: list[int], tokens: int) -> list[int]:
-        """Returns the greedy answer to a prompt of token ids, as token ids."""
+        """Returns the greedy answer to a prompt of token ids, as token ids, in its whole length."""
+        ids = self.answer(prompt, tokens)
+        assert len(ids) == tokens
+        return ids
+
+    def answer(self, prompt: list[int], tokens: int, **more: object) -> list[int]:
+        """The same, for as long as it gets; more goes into the request."""
         status, text = self.post(
             "/v1/completions",
             {
                 "model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0,
-                "ignore_eos": True, "return_token_ids": True,
+                "ignore_eos": True, "return_token_ids": True, **more,
             },
         )  # fmt: skip
         assert status == 200, text
-        ids = json.loads(text)["choices"][0]["token_ids"]
-        assert len(ids) == tokens
-        return [int(i) for i in ids]
+        return [int(i) for i in json.loads(text)["choices"][0]["token_ids"]]
 
     def metric(self, name: str) -> float:
         """Returns the sum of a metric's samples."""

@@ -130,7 +130,7 @@ def test_bound_stays_above_the_largest_running_request(
     sidecar.confirmed(sidecar.order(whole))
 
 
-def test_request_larger_than_the_bound_waits_and_rings(
+def test_request_larger_than_the_bound_waits_and_tells_what_it_lacks(
     server: Server, sidecar: FakeSidecar
 ) -> None:
     block = sidecar.page()["block_bytes"]
@@ -147,9 +147,29 @@ def test_request_larger_than_the_bound_waits_and_rings(
         assert sidecar.bell.recv(16) == b"s"
         page = sidecar.page()
         assert page["waiting"] == 1 and page["running"] == 0 and page["preemptions"] == preempted
+        assert page["short_bytes"] == 4 * block and page["blocks_used"] == 0
         sidecar.confirmed(sidecar.order(4 * block))
         assert len(asked.result(60)) == 300
     assert sidecar.page()["preemptions"] == preempted
+    sidecar.confirmed(sidecar.order(pool_bytes(sidecar)))
+
+
+def test_nobody_starves_when_the_sidecar_makes_no_room(
+    server: Server, sidecar: FakeSidecar
+) -> None:
+    block = sidecar.page()["block_bytes"]
+    prompt = [13] * 200
+    start = server.complete(prompt, 20)
+    sidecar.confirmed(sidecar.order(2 * block))
+    with ThreadPoolExecutor(2) as pool:
+        # 1,000 tokens are 8 blocks; the answer ends long before.
+        asked = pool.submit(server.answer, prompt, 800, stop_token_ids=[start[-1]])
+        sidecar.wait(lambda page: page["waiting"] == 1)
+        behind = pool.submit(server.complete, [15] * 20, 8)
+        assert asked.result(60) == start[: start.index(start[-1]) + 1]
+        assert len(behind.result(60)) == 8
+    assert sidecar.page()["bound_bytes"] == 2 * block
+    assert server.log_text().count("for its prompt and max_tokens, more than the bound") == 1
     sidecar.confirmed(sidecar.order(pool_bytes(sidecar)))
 
 

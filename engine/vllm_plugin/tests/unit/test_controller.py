@@ -165,19 +165,6 @@ def test_bound_stays_above_the_largest_live_request_and_says_so(
     assert page["flags"] == 0 and page["confirmed_epoch"] == epoch
 
 
-def test_request_that_the_bound_cannot_hold_must_wait(
-    engine: FakeEngine, sidecar: FakeSidecar
-) -> None:
-    request = Request("a", 100, 28)
-    assert not engine.controller.must_wait(request)
-    sidecar.order(7 * 32768)
-    tick(engine)
-    assert engine.controller.must_wait(request)
-    sidecar.order(8 * 32768)
-    tick(engine)
-    assert not engine.controller.must_wait(request)
-
-
 def test_silent_sidecar_leaves_the_bound_until_there_is_room(tmp_path: Path, clock: Clock) -> None:
     room = False
     engine = FakeEngine(tmp_path, clock=clock, room=lambda _: room)
@@ -298,6 +285,26 @@ def test_counts_follow_the_steps(engine: FakeEngine, sidecar: FakeSidecar, clock
     }  # fmt: skip
     assert {name: page[name] for name in want} == want
     assert sidecar.bell.recv(16) == b"s"
+
+
+def test_lasting_shortage_rings_for_news_and_now_and_then(
+    engine: FakeEngine, sidecar: FakeSidecar, clock: Clock
+) -> None:
+    def step(short: bool = True) -> int:
+        engine.controller.before_schedule()
+        if short:
+            engine.controller.fell_short()
+        engine.controller.after_schedule(step_output(0))
+        return sidecar.rings()
+
+    engine.allocate(32)
+    engine.scheduler.waiting.append(Request("a", 33, 16))
+    assert [step(), step(), step()] == [1, 0, 0]
+    engine.scheduler.waiting.append(Request("b", 33, 16))
+    assert [step(), step()] == [1, 0]
+    clock.now += 0.02
+    assert [step(), step()] == [1, 0]
+    assert [step(short=False), step()] == [0, 1]
 
 
 def test_evictions_by_the_bound_take_the_least_recently_used_first(
