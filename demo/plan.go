@@ -59,7 +59,7 @@ func vllmSizing() Sizing {
 		KVPerToken: 64 * size.KiB, BlockTokens: 32, BatchedTokens: 512,
 		Compress: 0.5, TokenScale: 0.2, MaxTokens: 256, MaxPrompt: 1024,
 		Layers: 8, Hidden: 64, Heads: 32, MaxModelLen: 1536, EndToken: "2", ByteTokens: true,
-		Batch: 96, Window: 40 * time.Second,
+		Batch: 96, Window: 60 * time.Second,
 	}
 }
 

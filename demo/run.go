@@ -206,6 +206,7 @@ func (r *runner) summarise(runs []*phaseRun, slo Objectives) Summary {
 	for _, run := range runs {
 		s.Phases = append(s.Phases, summarisePhase(run, slo))
 	}
+	compareStreams(s.Phases, runs)
 	diff, steps := sameStepLoss(runs)
 	s.SameLossDiff, s.SameLossSteps = diff, steps
 	s.TokenIdentity = compareAnswers(runs)

@@ -67,7 +67,12 @@ type PhaseSummary struct {
 	// SendLateMS is how late requests left the load generator.
 	SendLateMS Quantiles `json:"send_late_ms"`
 	Gaps       int       `json:"gaps"`
-	Violations int       `json:"violations"`
+	// StreamsMean is how many answers were being written when a gap ended, the mean
+	// over all gaps. SameStreamsSlowdown is by what factor gaps are longer than those
+	// of inference only at the same number; 0 where that phase was not run.
+	StreamsMean         float64 `json:"streams_mean"`
+	SameStreamsSlowdown float64 `json:"same_streams_slowdown"`
+	Violations          int     `json:"violations"`
 }
 
 // AuditSummary is the auditor's count over all phases.

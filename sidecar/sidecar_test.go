@@ -1,7 +1,10 @@
 package sidecar
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -140,6 +143,26 @@ func TestWithoutADeviceRequestsPassAndNothingIsLent(t *testing.T) {
 	if _, err := os.Stat(r.socket); err == nil {
 		t.Error("listens for trainers that it has nothing for")
 	}
+}
+
+func TestTrainerOnAnUnknownDeviceIsToldTheNames(t *testing.T) {
+	r := newRig(t, nil)
+	conn, err := net.Dial("unix", r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, `{"type":"hello","version":1,"job":"lost","rank":0,"world":1,"pid":%d,"device":"host7","baseline":0,"floor":0,"floor_known":true,"ceiling":0,"held":0,"last_epoch":0,"min_budget":0,"suspended":0}`+"\n", os.Getpid())
+	want := `{"type":"error","what":"hello","where":"device","rule":"got \"host7\", want a device of lull.yaml: host0; nothing is lent"}`
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	var said []string
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		said = append(said, lines.Text())
+		if lines.Text() == want {
+			return
+		}
+	}
+	t.Errorf("the sidecar said %q, want %s", said, want)
 }
 
 func TestOrderThatIsNotMetIsSaidInTheState(t *testing.T) {

@@ -2,7 +2,10 @@ package sidecar
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/lull-project/lull/device"
 	"github.com/lull-project/lull/handover"
@@ -105,6 +108,19 @@ func (s *sessions) place(said string) (handover.DeviceID, bool) {
 	return id, true
 }
 
+// unknown answers a hello from a device that has no books here.
+func (s *sessions) unknown(said string) trainer.ErrorLine {
+	var names []string
+	for name := range s.devices {
+		names = append(names, string(name))
+	}
+	slices.Sort(names)
+	return trainer.ErrorLine{
+		What: "hello", Where: "device",
+		Rule: fmt.Sprintf("got %q, want a device of lull.yaml: %s; nothing is lent", said, strings.Join(names, ", ")),
+	}
+}
+
 func (s *sessions) id(ses *trainer.Session) handover.TrainerID {
 	return handover.TrainerID(ses.Key().String())
 }
@@ -116,6 +132,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	place, ok := s.place(h.Device)
 	if !ok {
 		s.log.Warn("trainer is on a device that lull.yaml does not name; it keeps its own budget and nothing is lent to it", "trainer", id, "device", h.Device)
+		_ = ses.Send(s.unknown(h.Device)) // one that does not hear it stays at its own budget too
 		return
 	}
 	h.Device = string(place)

@@ -84,15 +84,15 @@ func (s *Session) PID() int { return s.peer.PID }
 // Done is closed after Handler.Gone has returned.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Send sends a Budget, Pace, Yield, Refused, Drain or Bye (Close follows a Bye). It
-// never waits for the trainer. The error is an *Error around ErrGone, ErrLate or ErrFull, or says
+// Send sends a Budget, Pace, Yield, Refused, Drain, Bye (Close follows a Bye) or an
+// ErrorLine. It never waits for the trainer. The error is an *Error around ErrGone, ErrLate or ErrFull, or says
 // which value cannot be written.
 func (s *Session) Send(m Message) error {
 	epoch := uint64(0)
 	switch m := m.(type) {
 	case Budget:
 		epoch = m.Epoch
-	case Pace, Yield, Refused, Drain, Bye:
+	case Pace, Yield, Refused, Drain, Bye, ErrorLine:
 	default:
 		return &Error{Op: "send " + m.Type(), Err: errors.New("a sidecar does not send it; the line is not sent")}
 	}

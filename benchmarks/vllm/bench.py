@@ -1,6 +1,6 @@
 """What lull-vllm costs and how fast it is, on real vLLM servers (CPU), one with the plugin and one without.
 
-    python benchmarks/vllm/bench.py --out out/bench/vllm.json [--orders 30] [--pairs 16]
+    python benchmarks/vllm/bench.py --out out/bench/vllm.json [--orders 30] [--pairs 24]
 
 Needs the environment of `scripts/pyenv full`. The model is a tiny Llama of random weights; one thread a server. The
 sidecar is the few lines of engine/vllm_plugin/tests/fake_sidecar.py: what is timed is the plugin, not `lull serve`.
@@ -73,8 +73,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/bench/vllm.json"))
     parser.add_argument("--orders", type=int, default=30, help="orders of each size, idle engine")
     parser.add_argument("--withdrawals", type=int, default=200, help="orders with 8 streams running")
-    parser.add_argument("--pairs", type=int, default=16, help="pairs of throughput runs")
-    parser.add_argument("--prompts", type=int, default=64, help="requests of a throughput run")
+    parser.add_argument("--pairs", type=int, default=24, help="pairs of throughput runs")
+    parser.add_argument("--prompts", type=int, default=32, help="requests of a throughput run")
     parser.add_argument("--bursts", type=int, default=20, help="bursts of each kind for the price of an idle pool")
     return parser.parse_args()
 
@@ -88,15 +88,17 @@ def run(args: argparse.Namespace, work: Path) -> dict[str, Any]:
     off = rig.Server(work / "off", model, *pool, env={**env, "LULL_VLLM": "0"})
     report: dict[str, Any] = {}
     with rig.serving(on, off):
+        sidecar = rig.FakeSidecar(on.directory)
+        with rig.alone(off):
+            report["release"] = told(measure.release(on, sidecar, SIZES_MIB, args.orders), "release")
+            report["withdrawal"] = told(measure.withdrawal(on, sidecar, args.withdrawals), "withdrawal")
+            report["age"] = told(measure.age(on, sidecar, 15), "age")
         load = rig.Load(model, work / "load.log")
         try:
-            report["throughput"] = told(measure.throughput(on, off, load, args.pairs, args.prompts), "throughput")
+            seen = measure.throughput(on, off, sidecar, load, args.pairs, args.prompts)
+            report["throughput"] = told(seen, "throughput")
         finally:
             load.close()
-        sidecar = rig.FakeSidecar(on.directory)
-        report["release"] = told(measure.release(on, sidecar, SIZES_MIB, args.orders), "release")
-        report["withdrawal"] = told(measure.withdrawal(on, sidecar, args.withdrawals), "withdrawal")
-        report["age"] = told(measure.age(on, sidecar, 15), "age")
         report["idle"] = told(measure.idle_price(on, sidecar, off, args.bursts), "idle")
         sidecar.close()
     return report

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from handover_bars import figures
-from rig import MIB, FakeSidecar, Load, Server, Streams, cpu_seconds, engine_pids, process_bytes, ttft, warm
+from rig import MIB, FakeSidecar, Load, Server, Streams, alone, cpu_seconds, engine_pids, process_bytes, ttft, warm
 
 FREED = 0.97
 """Share of the ordered bytes that the kernel must show free."""
@@ -98,19 +98,30 @@ def age(server: Server, sidecar: FakeSidecar, seconds: float) -> dict[str, Any]:
     return {"age": figures(ages), "between_steps": between, "steps": order[-1] - order[0], "pages_seen": len(order)}
 
 
-def throughput(on: Server, off: Server, load: Load, pairs: int, prompts: int) -> dict[str, Any]:
-    """`vllm bench serve` against a server with the plugin and one without, taking turns in ABBA order."""
+def throughput(
+    on: Server, off: Server, sidecar: FakeSidecar, load: Load, pairs: int, prompts: int
+) -> dict[str, Any]:
+    """`vllm bench serve` against a server with the plugin and one without, taking turns in ABBA order.
+
+    Both pools are full of cached prefixes first: a block's first touch costs page faults with the plugin, once.
+    """
     pids = {on: engine_pids(on), off: engine_pids(off)}
+    other = {on: off, off: on}
+    page = sidecar.page()
+    whole = distinct(3, page["pool_blocks"] // 7 + 1, 7 * page["block_tokens"] - 1)
     for server in (on, off):
-        load.run(server, prompts, 0)
+        with alone(other[server]):
+            warm(server, whole, 2)
+            load.run(server, prompts, 0)
     ratios: list[float] = []
     cpu: list[float] = []
     runs: list[dict[str, float]] = []
     for pair in range(pairs):
         seen: dict[Server, tuple[float, float]] = {}
         for server in (on, off) if pair % 2 else (off, on):
-            before = cpu_seconds(pids[server])
-            result = load.run(server, prompts, pair + 1)
+            with alone(other[server]):
+                before = cpu_seconds(pids[server])
+                result = load.run(server, prompts, pair + 1)
             seen[server] = (float(result["output_throughput"]), cpu_seconds(pids[server]) - before)
         ratios.append(seen[on][0] / seen[off][0] - 1)
         cpu.append(seen[on][1] / seen[off][1] - 1)
@@ -145,11 +156,12 @@ def idle_price(told: Server, sidecar: FakeSidecar, kept: Server, bursts: int) ->
     for burst in range(bursts + 1):
         own = distinct(burst, 6, 32)
         for name, server in servers.items():
-            before = cache_counts(server)
-            if name == "told":
-                sidecar.confirmed(sidecar.order(whole * block))
-            firsts = [ttft(server, shared[i % 2] + tail, 16) for i, tail in enumerate(own)]
-            after = cache_counts(server)
+            with alone(kept if name == "told" else told):
+                before = cache_counts(server)
+                if name == "told":
+                    sidecar.confirmed(sidecar.order(whole * block))
+                firsts = [ttft(server, shared[i % 2] + tail, 16) for i, tail in enumerate(own)]
+                after = cache_counts(server)
             if burst:  # the first burst meets an empty cache
                 out[name]["ttft"] += firsts
                 out[name]["hits"] += after[0] - before[0]
