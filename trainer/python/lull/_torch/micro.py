@@ -66,7 +66,8 @@ class Microbatches:
         self.orders = Orders(device.pool, release, budget, clock)
         self.agent: Any = None
         self._clock = clock
-        self._pacer = Pacer(clock)
+        self._pacer = Pacer(clock, lambda: self.orders.wanted)
+        self.orders.on_owed = self._pacer.nudge
         self._params = trained(model, optimizer)
         self._gradients = Gradients(self._params)
         self._hooks = SegmentHooks(segments, self._boundary)
@@ -146,6 +147,7 @@ class Microbatches:
     def _new_table(self) -> Table:
         fixed = {storage_key(t) for t in (*self.model.parameters(), *self._params, *self.model.buffers())}
         self._table = Table(self.device, fixed, lambda: None, self._stuck, self._movers)
+        self._table.boundary = self._boundary
         return self._table
 
     def _undo(self, table: Table, snapshot: Snapshot, *, keep_made: bool = False) -> None:

@@ -61,6 +61,8 @@ class Orders:
         self.why = ""
         """Why the last order that met a running microbatch went the way it did; for people."""
         self.suspended_s = 0.0
+        self.on_owed: Callable[[], None] = lambda: None
+        """Called under the lock when an order comes to need the training thread; must not wait."""
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._owed: Owed | None = None
@@ -107,6 +109,7 @@ class Orders:
             self._flag = not owed.until
             if self.release == "next-saved":
                 self.ordered = self._discard = True
+            self.on_owed()
         self.pool.wake()
 
     def _plan(self, owed: Owed) -> None:
@@ -251,6 +254,7 @@ class Orders:
         self._flag = True
         self._stuck_since = None
         self.pool.fail(True)
+        self.on_owed()
 
     def _discard_now(self) -> None:
         self._discard = True
@@ -396,6 +400,11 @@ class Orders:
         with self._lock:
             if self.epoch == 0 and bytes > self.ceiling:
                 self.apply(Budget(epoch=0, bytes=bytes, reason="alone"), lambda ack: None)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether an order waits for the training thread to go on. Any thread may ask."""
+        return self._owed is not None or self._discard
 
     @property
     def discarding(self) -> bool:

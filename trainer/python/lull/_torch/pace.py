@@ -12,10 +12,12 @@ _LONGEST = 0.25
 
 
 class Pacer:
-    """set on any thread, gate on the training thread."""
+    """set and nudge on any thread, gate on the training thread."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], wanted: Callable[[], bool]) -> None:
+        """wanted says whether an order needs the training thread: memory goes before compute."""
         self._clock = clock
+        self._wanted = wanted
         self._changed = threading.Condition()
         self._duty = 1.0
         self._until: float | None = None
@@ -27,6 +29,11 @@ class Pacer:
         with self._changed:
             self._duty = pace.duty
             self._until = self._clock() + pace.lease_ms / 1e3 if pace.lease_ms else None
+            self._changed.notify_all()
+
+    def nudge(self) -> None:
+        """wanted may have become true."""
+        with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -41,14 +48,15 @@ class Pacer:
         return self._duty
 
     def gate(self) -> None:
-        """At a block boundary: pauses as long as the duty cycle asks after the work since the last one."""
+        """At a block boundary: pauses as long as the duty cycle asks after the work since the last one, or until
+        an order needs this thread."""
         if self._duty >= 1.0:
             self._worked_since = self._clock()
             return
         with self._changed:
             worked = self._clock() - self._worked_since
             paused_at = self._clock()
-            while (duty := self._now()) < 1.0 and not self._closed:
+            while (duty := self._now()) < 1.0 and not self._closed and not self._wanted():
                 due = worked * (1 / duty - 1) if duty > 0 else float("inf")
                 left = due - (self._clock() - paused_at)
                 if left <= 0:

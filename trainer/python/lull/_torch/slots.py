@@ -91,6 +91,8 @@ class Run:
         self.saved = 0
         """Bytes packed into slots, views counted as often as they were packed."""
         self.hooks: saved_tensors_hooks | None = None
+        self.read_before = False
+        """Whether backward has come to this run."""
         self.versions: list[tuple[torch.nn.Module, str, torch.Tensor | None, int]] = []
         """The segment's buffers when the call began, to see which it changes."""
         self.moving: list[Held] = []
@@ -113,7 +115,11 @@ class Run:
         return Ref(self, index)
 
     def read(self, index: int) -> torch.Tensor:
-        self.table.safe_point()
+        table = self.table
+        if not self.read_before:
+            self.read_before = True
+            table.boundary()
+        table.safe_point()
         tensor = self.slots[index]
         if tensor is None:
             return self._refill(index)
@@ -201,6 +207,8 @@ class Table:
         """Storages of parameters: never slots."""
         self.safe_point = safe_point
         self.runs: list[Run] = []
+        self.boundary: Callable[[], None] = lambda: None
+        """Called when backward comes to a run: training may pause there."""
         self.recomputed = 0
         self.recompute_s = 0.0
         self.dropped = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lull._protocol import Ack, Budget
+from lull._protocol import Ack, Budget, Pace
 from lull._torch.costs import Plan
 from lull._torch.cpu import own_memory
 
@@ -40,8 +40,8 @@ def job(width: int = 128, samples: int = 32, **options: object) -> tuple[Recorde
     return rec, step
 
 
-def at(rec: Recorder, moment: str, act: Callable[[], None]) -> None:
-    """Calls act once, from the loss function's forward or from its backward."""
+def at(rec: Recorder, moment: str, act: Callable[[], None], runs: int = 5) -> None:
+    """Calls act once, from the loss function's forward or from its backward, when so many blocks have run."""
     elastic = rec.elastic
     done: list[bool] = []
     point = elastic.orders.safe_point
@@ -49,7 +49,7 @@ def at(rec: Recorder, moment: str, act: Callable[[], None]) -> None:
     def hooked() -> None:
         table = elastic._table
         backward = elastic._hooks.table is None
-        ready = table is not None and len(table.runs) >= 5 and backward == (moment == "backward")
+        ready = table is not None and len(table.runs) >= runs and backward == (moment == "backward")
         if ready and not done:
             done.append(True)
             thread = threading.Thread(target=act)
@@ -377,11 +377,67 @@ def test_misprediction_is_caught_split_and_learned() -> None:
 
 
 def test_pace_zero_holds_training_at_a_block_until_its_lease_ends() -> None:
-    from lull._protocol import Pace
-
     rec, step = job()
     rec.elastic.pace(Pace(0.0, "test", lease_ms=300))
     began = time.monotonic()
     step()
     assert time.monotonic() - began > 0.28
+    rec.elastic.close()
+
+
+STILL = Pace(0.0, "test", lease_ms=60_000)
+GO = Pace(1.0, "test", lease_ms=0)
+
+
+@pytest.mark.parametrize("moment", ["forward", "backward"])
+def test_training_stops_at_the_next_block_of_either_pass(moment: str) -> None:
+    rec, step = job()
+    elastic = rec.elastic
+    blocks: list[int] = []
+    stopped = threading.Event()
+    pause = elastic._pacer._changed.wait
+
+    def waiting(timeout: float | None = None) -> bool:
+        stopped.set()
+        return pause(timeout)
+
+    def act() -> None:
+        elastic._pacer._changed.wait = waiting  # type: ignore[method-assign]
+        elastic.pace(STILL)
+        gate = elastic._pacer.gate
+        elastic._pacer.gate = lambda: (blocks.append(1), gate())[1]  # type: ignore[method-assign]
+
+    at(rec, moment, act, runs=2)
+    training = threading.Thread(target=step)
+    training.start()
+    assert stopped.wait(10), f"training ran through its {moment} pass"
+    assert len(blocks) == 1
+    assert (elastic._hooks.table is None) == (moment == "backward")
+    elastic.pace(GO)
+    training.join(30)
+    assert not training.is_alive()
+    rec.elastic.close()
+
+
+def test_order_that_needs_the_training_thread_is_met_while_it_yields() -> None:
+    rec, step = job(release="microbatch")
+    elastic = rec.elastic
+    stopped = threading.Event()
+    pause = elastic._pacer._changed.wait
+
+    def waiting(timeout: float | None = None) -> bool:
+        stopped.set()
+        return pause(timeout)
+
+    elastic._pacer._changed.wait = waiting  # type: ignore[method-assign]
+    at(rec, "backward", lambda: elastic.pace(STILL))
+    training = threading.Thread(target=step)
+    training.start()
+    assert stopped.wait(10)
+    resident = elastic.device.pool.resident()
+    rec.order(resident // 2)  # only the end of the microbatch can meet it
+    training.join(30)
+    assert not training.is_alive(), "the order waited for a thread that yields"
+    assert rec.acks[-1][1].held <= resident // 2
+    assert rec.acks[-1][1].how == "finish"
     rec.elastic.close()
