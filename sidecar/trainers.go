@@ -46,7 +46,7 @@ func (t *trainerPeer) order(o handover.Order) error {
 		return nil
 	}
 	t.ordered = o.Bytes
-	return t.session.Send(trainer.Budget{Epoch: uint64(o.Epoch), Bytes: o.Bytes, Within: o.Within, Reason: o.Reason})
+	return t.session.Send(trainer.Budget{Epoch: uint64(o.Epoch), Bytes: o.Bytes, Within: o.Within, Reason: o.Reason, Floor: o.Floor})
 }
 
 func (t *trainerPeer) refuseFloor(r handover.RefuseFloor) {

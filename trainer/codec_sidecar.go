@@ -28,7 +28,7 @@ func readBudget(f fields) Message {
 	return Budget{
 		Epoch: uint64(f.int("epoch", true)), Bytes: f.bytes("bytes", true),
 		Within: f.duration("within_us", time.Microsecond, false),
-		Reason: f.text("reason", false), Traceparent: f.text("traceparent", false),
+		Reason: f.text("reason", false), Floor: f.bytes("floor", false), Traceparent: f.text("traceparent", false),
 	}
 }
 
@@ -37,6 +37,7 @@ func (m Budget) write(w *writer) {
 	w.bytes("bytes", m.Bytes)
 	w.duration("within_us", m.Within, time.Microsecond)
 	w.text("reason", m.Reason)
+	w.bytes("floor", m.Floor)
 	w.text("traceparent", m.Traceparent)
 }
 

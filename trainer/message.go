@@ -89,8 +89,11 @@ type Budget struct {
 	Epoch uint64
 	Bytes size.Bytes
 	// Within is the latest useful time from send; 0 means no hurry.
-	Within      time.Duration
-	Reason      string
+	Within time.Duration
+	Reason string
+	// Floor is the floor in force with this order; with reason floor it answers a
+	// Request that asked for no more.
+	Floor       size.Bytes
 	Traceparent string
 }
 

@@ -157,7 +157,7 @@ class Agent:
             )
         if not self._lease.started or self._refused:
             return True
-        return self._floor.ask(lambda: self._send(Request(bytes)), timeout)
+        return self._floor.ask(bytes, lambda: self._send(Request(bytes)), timeout)
 
     def report_soon(self) -> None:
         """Sends a report now, from the caller's thread; call it when something changed."""
@@ -252,7 +252,7 @@ class Agent:
         """Forgets the connection; who waits for a floor is told no."""
         self._welcomed = False
         self._link.drop()
-        self._floor.answer(False)
+        self._floor.refuse()
 
     def _pause(self, failures: int) -> bool:
         """Waits before the next connection, longer each time, while the lease runs on; False when
@@ -322,7 +322,7 @@ class Agent:
             _log.exception("lull agent: apply epoch=%d failed; no ack is sent", order.epoch)
             self._send(Error("budget", "apply", f"{type(error).__name__}: {error}"[:500]))
         if order.reason == "floor":
-            self._floor.answer(True)
+            self._floor.grant(order.floor)
         if self._greeting is not None and self._greeting.waiting:
             self._greeting.budget(order.bytes)
 
@@ -333,7 +333,7 @@ class Agent:
 
     def _superseded(self, order: Budget) -> None:
         if order.reason == "floor":
-            self._floor.answer(True)
+            self._floor.grant(order.floor)
         self._send(Ack(order.epoch, self._held, 0, 0, "superseded"))
 
     def _reply(self, ack: Ack) -> None:
@@ -351,7 +351,7 @@ class Agent:
         elif isinstance(message, Welcome):
             self._on_welcome(conn, message)
         elif isinstance(message, Refused):
-            self._floor.answer(False)
+            self._floor.refuse()
         elif kind is Drain:
             self._runtime.drain()
         elif isinstance(message, Error):

@@ -15,13 +15,14 @@ class FloorQuestion:
         self._turn = threading.Lock()
         self._changed = threading.Condition()
         self._open = False
+        self._wanted = 0
         self._answer: bool | None = None
 
-    def ask(self, send: Callable[[], bool], timeout: float) -> bool:
-        """Sends the question and waits up to `timeout` seconds; no answer is a no."""
+    def ask(self, floor: int, send: Callable[[], bool], timeout: float) -> bool:
+        """Sends the question for `floor` bytes and waits up to `timeout` seconds; no answer is a no."""
         with self._turn:
             with self._changed:
-                self._open, self._answer = True, None
+                self._open, self._wanted, self._answer = True, floor, None
             sent = send()
             with self._changed:
                 if sent:
@@ -29,9 +30,19 @@ class FloorQuestion:
                 self._open = False
                 return self._answer is True
 
-    def answer(self, granted: bool) -> None:
-        """The first answer to an open question counts; without a question it means nothing."""
+    def grant(self, floor: int) -> None:
+        """A floor is in force. One below what is asked for answers an earlier question, which is over."""
         with self._changed:
-            if self._open and self._answer is None:
-                self._answer = granted
-                self._changed.notify_all()
+            if floor >= self._wanted:
+                self._settle(True)
+
+    def refuse(self) -> None:
+        """No, whichever question it answers: a late no costs a question, a late yes would cost memory."""
+        with self._changed:
+            self._settle(False)
+
+    def _settle(self, answer: bool) -> None:
+        """The first answer to an open question counts; without a question it means nothing."""
+        if self._open and self._answer is None:
+            self._answer = answer
+            self._changed.notify_all()

@@ -97,6 +97,8 @@ class Budget:
     bytes: int
     within_us: int = 0
     reason: str = ""
+    floor: int = 0
+    """The floor in force with this order."""
     traceparent: str = ""
 
 

@@ -21,8 +21,10 @@ from lull._torch.cuda import Cuda
 from lull._torch.device import Device
 from lull._torch.dry import state_tensors
 from lull._torch.elastic import Elastic
+from lull._torch.foreign import refuse_hooks
 from lull._torch.segments import find_segments
 from lull._torch.single import PLACE, refuse_several
+from lull._torch.trained import trained
 
 _SWITCH_S = 2e-4
 """The interpreter lock changes hands within this: an order's thread gets it while operators run."""
@@ -69,6 +71,7 @@ def attach(
     )
     show(config.log)
     refuse_several(model, config.world)
+    refuse_hooks(model, trained(model, optimizer), trusted=partition == "trusted")
     if config.socket:
         PLACE.refuse_if_taken(config.socket)
     device = _device_of(model)

@@ -14,10 +14,11 @@ from lull._errors import RuntimeRefusal
 from lull._torch.batch import batch_size, part, refuse_edits, sample_copy
 from lull._torch.device import Device
 from lull._torch.floor import measure
-from lull._torch.grads import Gradients
+from lull._torch.foreign import refuse_hooks
+from lull._torch.grads import Gradients, buffer_bytes
 from lull._torch.micro import LossFn
 from lull._torch.nature import by_nature
-from lull._torch.rise import FloorWatch
+from lull._torch.rise import PATIENCE_S, FloorWatch
 from lull._torch.runtime import RuntimeSide
 from lull._torch.segments import Segment
 from lull._torch.separable import check_separable
@@ -61,7 +62,9 @@ class Elastic(RuntimeSide):
         self.on_close: Callable[[], None] = lambda: None
         """What attach undoes when this job detaches."""
         self._on_measured: Callable[[], None] = lambda: None
-        self._trusted = trusted
+        self._trusted = self._trusting = trusted
+        self._state_per_byte = 0.0
+        """Bytes of optimizer state for a byte of parameters, as the dry step showed."""
         self._turn = threading.Lock()
         self._watch = FloorWatch(self._outside, self._ask_floor)
         self._count_steps()
@@ -106,8 +109,8 @@ class Elastic(RuntimeSide):
         """Before the first batch: does the loss separate, what is the floor. Before each: what is trained."""
         now = trained(self.model, self.optimizer)
         if [*map(id, now)] != [*map(id, self._params)]:  # frozen, unfrozen or swapped since
-            self._gradients.close()
-            self._params, self._gradients = now, Gradients(now)
+            self._retrain(now)
+        self._gradients.refuse_foreign_hooks()
         if not self._trusted and size > 1:
             self._trusted = True
             before = Snapshot(self.device, self.model, None)
@@ -124,6 +127,22 @@ class Elastic(RuntimeSide):
             self._measure(one, loss_fn)
             refuse_edits(one)
 
+    def _retrain(self, now: list[torch.nn.Parameter]) -> None:
+        """Other parameters from now on. What the new ones need is asked for before it is taken."""
+        known = {*map(id, self._params)}
+        fresh = [p for p in now if id(p) not in known]
+        refuse_hooks(self.model, fresh, trusted=self._trusting, where="elastic.backward")
+        if self.floor is not None:
+            extra = buffer_bytes(fresh) + self._state_per_byte * sum(p.nbytes for p in fresh)
+            self.floor = self._watch.claim(self.floor, int(extra), self._wait_for_room)
+        self._gradients.close()
+        self._params, self._gradients = now, Gradients(now)
+
+    def _wait_for_room(self) -> bool:
+        """A moment in which room may come; False when this job is closed."""
+        self.orders.await_ceiling(self.orders.ceiling, PATIENCE_S)
+        return not self._closed
+
     def _train(
         self, batch: Any, size: int, loss_fn: LossFn, share: Callable[[int, int], float], scaler: Any
     ) -> torch.Tensor:
@@ -138,8 +157,12 @@ class Elastic(RuntimeSide):
             with self._hooks, self._caches_off():
                 while done < size:
                     samples = self._next_size(size - done)
+                    weight = share(done, done + samples)
+                    if weight == 0.0:  # all masked: its own mean would be 0/0, and nothing of it counts
+                        done += samples
+                        continue
                     micro = part(batch, done, done + samples, size)
-                    loss = self._attempt(micro, loss_fn, share(done, done + samples), samples, scaler)
+                    loss = self._attempt(micro, loss_fn, weight, samples, scaler)
                     if loss is not None:
                         done += samples
                         total = loss if total is None else total + loss
@@ -197,6 +220,7 @@ class Elastic(RuntimeSide):
     def _measure(self, one: Any, loss_fn: LossFn) -> None:
         """The dry step, then the agent may say hello with a known floor."""
         self.floor = measure(self, self.baseline, one, loss_fn)
+        self._state_per_byte = self.floor.state / max(1, sum(p.nbytes for p in self._params))
         self._on_measured()
 
     def _outside(self) -> int:

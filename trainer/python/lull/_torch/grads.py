@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from lull._torch.foreign import accumulation_hooks, foreign
+
 _LOW = (torch.float16, torch.bfloat16)
 
 
@@ -29,6 +31,11 @@ class _Buffer:
     """A gradient was there when the batch began."""
     touched: bool = False
     """A gradient arrived in this microbatch."""
+
+
+def buffer_bytes(params: list[torch.nn.Parameter]) -> int:
+    """What the buffers of these parameters take."""
+    return sum(p.nbytes + p.numel() * (4 if p.dtype in _LOW else p.element_size()) for p in params)
 
 
 class Gradients:
@@ -105,6 +112,12 @@ class Gradients:
                 b.final.copy_(b.total)
             b.param.grad = b.final if b.reached else None
         return any(b.began for b in self._buffers)
+
+    def refuse_foreign_hooks(self) -> None:
+        """Raises RuntimeRefusal where somebody else's hook now sees a parameter's gradient accumulate."""
+        for b in self._buffers:
+            if len(accumulation_hooks(b.param)) > 1:
+                raise foreign("elastic.backward", f"of shape {tuple(b.param.shape)}", "nothing was trained")
 
     def tensors(self) -> list[torch.Tensor]:
         """Every buffer, for accounting."""

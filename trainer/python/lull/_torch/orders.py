@@ -286,6 +286,9 @@ class Orders:
                 self._learn(self._table)
             self._table = None
             self._stuck_since = None
+            if self._discard:  # it ended before it came to a point where it could be discarded
+                self._discard = False
+                self.pool.fail(False)
             self._settle("finish", 0, batch_over=False)
 
     def _learn(self, table: Table) -> None:

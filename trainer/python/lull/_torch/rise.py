@@ -15,7 +15,7 @@ from lull._torch.dry import NOISE, Floor
 
 _log = logging.getLogger("lull")
 
-_PATIENCE_S = 0.5
+PATIENCE_S = 0.5
 """Seconds that training waits for the sidecar's answer."""
 
 
@@ -39,7 +39,7 @@ class FloorWatch:
         wanted = now + floor.step_peak + NOISE
         if wanted <= self._refused:
             return floor
-        if self._ask(wanted, _PATIENCE_S):
+        if self._ask(wanted, PATIENCE_S):
             self._refused = 0
             return replace(floor, bytes=wanted)
         self._refused = wanted + NOISE
@@ -51,3 +51,24 @@ class FloorWatch:
             wanted,
         )
         return floor
+
+    def claim(self, floor: Floor, extra: int, pause: Callable[[], bool]) -> Floor:
+        """The floor with `extra` bytes more, granted before they are taken.
+
+        Training waits for it as it waits for a sample's memory; pause waits a moment and says whether to go on
+        asking. Without a sidecar there is nobody to wait for.
+        """
+        wanted = floor.bytes + extra
+        told = False
+        while not self._ask(wanted, PATIENCE_S):
+            if not told:
+                told = True
+                _log.warning(
+                    "floor: %d bytes more are needed for parameters that are trained from now on; the sidecar has no "
+                    "room for a floor of %d yet, and training waits for it",
+                    extra,
+                    wanted,
+                )
+            if not pause():
+                break
+        return replace(floor, bytes=wanted)

@@ -44,13 +44,20 @@ class Asked:
         """What the reduction makes of the single losses."""
         return _combine(self.singles, reduction, None if weights is None else weights[: len(self.singles)])
 
+    def counted(self, weights: torch.Tensor | None) -> list[float]:
+        """The single losses that count: a sample of weight 0 is never run alone."""
+        if weights is None:
+            return self.singles
+        return [loss for loss, weight in zip(self.singles, weights, strict=False) if float(weight)]
+
     def off(self, reduction: str, weights: torch.Tensor | None) -> float:
         """How far that is from the loss of all, relative to the largest of them; infinitely far where a sample
         alone has none: in a microbatch of its own it would train on NaN."""
-        if not all(map(math.isfinite, self.singles)):
+        counted = self.counted(weights)
+        if not all(map(math.isfinite, counted)):
             return math.inf
         made = self.made(reduction, weights)
-        scale = max(abs(self.whole), abs(made), max(map(abs, self.singles)), 1e-12)
+        scale = max(abs(self.whole), abs(made), max(map(abs, counted), default=0.0), 1e-12)
         return abs(self.whole - made) / scale
 
 
@@ -96,7 +103,7 @@ def check_separable(
     if asked is None:
         return
     n, whole = len(asked.singles), asked.whole
-    if not all(map(math.isfinite, asked.singles)):
+    if not all(map(math.isfinite, asked.counted(weights))):
         raise RuntimeRefusal(
             f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, yet one alone has none "
             f"({asked.singles}): it divides by something that a single sample may lack; {_ADVICE}"

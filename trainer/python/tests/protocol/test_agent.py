@@ -337,7 +337,10 @@ def test_floor_is_granted_refused_or_times_out(start: Start, sidecar: Sidecar) -
     thread = ask(20)
     line.send(Budget(_epoch(7, 1), 300, 0, "arrival"))  # no answer to the question
     line.read()
-    line.send(Budget(_epoch(7, 2), 250, 0, "floor"))
+    line.send(Budget(_epoch(7, 2), 250, 0, "floor", 49))  # the late answer to an earlier, smaller question
+    line.read()
+    assert thread.is_alive()
+    line.send(Budget(_epoch(7, 3), 250, 0, "floor", 50))
     thread.join()
     line.read()
     thread = ask(20)

@@ -52,3 +52,33 @@ def test_refusal_keeps_the_floor_and_is_said_once(caplog: pytest.LogCaptureFixtu
     assert len(caplog.records) == 2
     assert "the sidecar has no room for a floor of" in caplog.text
     assert "counts as activation memory" in caplog.text
+
+
+def test_parameters_that_are_trained_from_now_on_wait_for_their_floor(caplog: pytest.LogCaptureFixture) -> None:
+    answers = [False, False, True]
+    asked: list[int] = []
+
+    def ask(bytes: int, timeout: float) -> bool:
+        asked.append(bytes)
+        return answers.pop(0)
+
+    pauses: list[int] = []
+
+    def pause() -> bool:
+        pauses.append(1)
+        return True
+
+    with caplog.at_level(logging.WARNING, logger="lull"):
+        risen = FloorWatch(lambda: 0, ask).claim(FLOOR, 30 * MIB, pause)
+    assert asked == [130 * MIB] * 3
+    assert len(pauses) == 2
+    assert risen.bytes == 130 * MIB
+    assert (risen.state, risen.step_peak) == (FLOOR.state, FLOOR.step_peak)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"floor: {30 * MIB} bytes more are needed for parameters that are trained from now on; the sidecar has no "
+        f"room for a floor of {130 * MIB} yet, and training waits for it"
+    ]
+
+
+def test_job_that_is_closed_stops_waiting_for_its_floor() -> None:
+    assert FloorWatch(lambda: 0, lambda bytes, timeout: False).claim(FLOOR, MIB, lambda: False).bytes == 101 * MIB

@@ -56,6 +56,9 @@ def test_sample_that_has_no_loss_alone_is_refused_unless_its_weight_is_zero() ->
     labels[1] = -100
     with pytest.raises(RuntimeRefusal, match="one alone has none"):
         check_separable(model, lambda b: token_mean(model, b), (x, labels), 4, "mean", None)
+    counts = (labels != -100).sum(1)
+    assert counts[1] == 0
+    check_separable(model, lambda b: token_mean(model, b), (x, labels), 4, "mean", counts)
 
 
 def test_loss_that_compares_samples_is_refused() -> None:
