@@ -86,7 +86,9 @@ func (h *HandoverSummary) lull(r *phaseRun) {
 		switch {
 		case e.Kind != "handover":
 		case !e.Shrink:
-			h.Grows++
+			if e.Result == "confirmed" {
+				h.Grows++
+			}
 		default:
 			h.Shrinks++
 			if _, known := h.How[e.How]; known {

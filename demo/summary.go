@@ -77,8 +77,10 @@ type PhaseSummary struct {
 
 // AuditSummary is the auditor's count over all phases.
 type AuditSummary struct {
-	Samples        int     `json:"samples"`
-	Discarded      int     `json:"discarded"`
+	Samples   int `json:"samples"`
+	Discarded int `json:"discarded"`
+	// Lost are the readings in which a process could not be read.
+	Lost           int     `json:"lost"`
 	MaxDeviceBytes int64   `json:"max_device_bytes"`
 	Violations     int     `json:"violations"`
 	SamplesPerS    float64 `json:"samples_per_s_min"`
@@ -179,6 +181,7 @@ func summariseAudit(runs []*phaseRun) AuditSummary {
 		v := r.Verdict
 		a.Samples += len(v.Samples)
 		a.Discarded += v.Discarded
+		a.Lost += v.Lost
 		a.MaxDeviceBytes = max(a.MaxDeviceBytes, int64(v.MaxDevice))
 		a.Violations += len(v.Violations)
 		if a.SamplesPerS == 0 || v.Rate < a.SamplesPerS {

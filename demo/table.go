@@ -21,8 +21,8 @@ func printTable(out io.Writer, s Summary) {
 	fmt.Fprintf(out, "\nhandover (Lull): %d shrinks, %d freed memory (mean %.0f MiB) in mean %.2f, p50 %.2f, p99 %.2f, max %.2f ms; naive: mean %.0f ms (to the end of the batch %.0f ms)\n",
 		h.Shrinks, h.ShrinksFreed, h.BytesMean/(1<<20), h.MeanMS, h.P50MS, h.P99MS, h.MaxMS, h.NaiveMicrobatchMeanMS, h.NaiveBatchMeanMS)
 	a := s.Audit
-	fmt.Fprintf(out, "audit: %d samples counted (at least %.0f/s), %d discarded, largest %.0f of %.0f MiB, %d violations\n\n",
-		a.Samples, a.SamplesPerS, a.Discarded, float64(a.MaxDeviceBytes)/(1<<20), float64(s.DeviceBytes)/(1<<20), a.Violations)
+	fmt.Fprintf(out, "audit: %d samples counted (at least %.0f/s), %d discarded, %d unreadable, largest %.0f of %.0f MiB, %d violations\n\n",
+		a.Samples, a.SamplesPerS, a.Discarded, a.Lost, float64(a.MaxDeviceBytes)/(1<<20), float64(s.DeviceBytes)/(1<<20), a.Violations)
 	for _, b := range s.Bars {
 		fmt.Fprintln(out, b)
 	}

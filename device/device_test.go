@@ -8,19 +8,36 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lull-project/lull/size"
 )
+
+// loseMain ends the first thread of the process that is measured.
+var loseMain = make(chan struct{})
+
+func init() {
+	if os.Getenv("LULL_DEVICE_CHILD") == "1" {
+		runtime.LockOSThread() // main runs on the process's first thread
+	}
+}
 
 // TestMain doubles as the process that is measured: it maps what it is told on
 // stdin and says so.
 func TestMain(m *testing.M) {
 	if os.Getenv("LULL_DEVICE_CHILD") == "1" {
-		holdMemory()
-		return
+		go func() {
+			holdMemory()
+			os.Exit(0)
+		}()
+		<-loseMain
+		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // this thread alone; init locked it to us
 	}
 	os.Exit(m.Run())
 }
@@ -36,6 +53,8 @@ func holdMemory() {
 			}
 		case "give":
 			_ = syscall.Munmap(region)
+		case "lose main thread":
+			close(loseMain)
 		}
 		fmt.Println(in.Text())
 	}
@@ -111,8 +130,66 @@ func TestReadSaysGoneAfterTheProcessEnds(t *testing.T) {
 }
 
 func TestZombieHasNoMemory(t *testing.T) {
-	if _, err := parseStatus(7, []byte("Name:\tx\nState:\tZ (zombie)\n")); !errors.Is(err, ErrGone) {
+	c := startChild(t)
+	p, err := Open(c.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_ = c.cmd.Process.Kill()
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 10_000); n != 1 {
+		t.Fatalf("the child did not end in 10 s: %v", err)
+	}
+	if text, _ := os.ReadFile(statusPath(p.PID())); !zombie(text) {
+		t.Fatalf("the child is no zombie:\n%s", text)
+	}
+	if _, err := p.Read(); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie: %v, want ErrGone", err)
+	}
+	if _, err := Open(p.PID()); !errors.Is(err, ErrGone) {
+		t.Errorf("open a zombie: %v, want ErrGone", err)
+	}
+}
+
+// A process whose first thread has ended shows no bytes, and the others hold them.
+func TestProcessThatIsEndingHoldsWhatItLastShowed(t *testing.T) {
+	c := startChild(t)
+	p, err := Open(c.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	c.say(t, "take")
+	before, err := p.Read()
+	if err != nil || before < 64*size.MiB {
+		t.Fatalf("read: %v, %v", before, err)
+	}
+	c.say(t, "lose main thread")
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // the kernel has no event for it
+		if text, _ := os.ReadFile(statusPath(p.PID())); zombie(text) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the child's first thread did not end in 10 s")
+		}
+	}
+	if b, err := p.Read(); err != nil || b != before {
+		t.Errorf("with one thread left: %v, %v, want the %v that it last showed", b, err, before)
+	}
+	late, err := Open(p.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	want := fmt.Sprintf("device: read pid %d: no RssAnon in its status: it is ending and does not show its bytes any more", p.PID())
+	if _, err := late.Read(); err == nil || errors.Is(err, ErrGone) || err.Error() != want {
+		t.Errorf("first read of it: %v, want %s", err, want)
+	}
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
+	if _, err := p.Read(); !errors.Is(err, ErrGone) {
+		t.Errorf("after its end: %v, want ErrGone", err)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lull-project/lull/size"
 )
 
@@ -15,32 +17,49 @@ import (
 // no memory any more.
 var ErrGone = errors.New("process is gone")
 
+// errEnding is a process on its way out: its first thread has let go of the
+// address space, and the pages may still be there.
+var errEnding = errors.New("it is ending and does not show its bytes any more")
+
 // Process reads one process's bytes again and again through one open file: the
 // file stays bound to the process, so a reused pid is never mistaken for it.
 type Process struct {
-	pid  int
-	file *os.File
-	buf  [4096]byte
+	pid   int
+	pidfd int // -1 where the kernel has none
+	file  *os.File
+	last  size.Bytes // the last figure that it showed, -1 before the first
+	buf   [4096]byte
 }
 
 // Open opens the books of a process. The error wraps ErrGone when there is no
 // such process.
 func Open(pid int) (*Process, error) {
-	f, err := os.Open(statusPath(pid))
-	if errors.Is(err, os.ErrNotExist) {
+	pidfd, err := unix.PidfdOpen(pid, 0) // before the file: a pid that changes hands in between is found out
+	if errors.Is(err, unix.ESRCH) {
 		return nil, fmt.Errorf("device: open pid %d: %w", pid, ErrGone)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("device: open pid %d: %w", pid, err)
+		pidfd = -1
 	}
-	return &Process{pid: pid, file: f}, nil
+	p := &Process{pid: pid, pidfd: pidfd, last: -1}
+	p.file, err = os.Open(statusPath(pid))
+	switch {
+	case err == nil && !p.ended():
+		return p, nil
+	case err == nil || errors.Is(err, os.ErrNotExist):
+		err = ErrGone
+	}
+	_ = p.Close()
+	return nil, fmt.Errorf("device: open pid %d: %w", pid, err)
 }
 
 // PID is the process that is read.
 func (p *Process) PID() int { return p.pid }
 
 // Read returns RssAnon + RssShmem. It takes about 20 µs. The error wraps ErrGone
-// when the process has ended; a zombie has ended.
+// when the process has ended, all its threads with it; a zombie has ended. One
+// that is only on its way out (the kernel hides its bytes before it frees them,
+// and its first thread may end before the others) still holds what it last showed.
 func (p *Process) Read() (size.Bytes, error) {
 	n, err := p.file.ReadAt(p.buf[:], 0)
 	if errors.Is(err, syscall.ESRCH) {
@@ -49,20 +68,55 @@ func (p *Process) Read() (size.Bytes, error) {
 	if n == 0 {
 		return 0, fmt.Errorf("device: read pid %d: %w", p.pid, err)
 	}
-	return parseStatus(p.pid, p.buf[:n])
+	b, err := parseStatus(p.pid, p.buf[:n])
+	if err == nil {
+		p.last = b
+		return b, nil
+	}
+	switch {
+	case p.ended() || p.pidfd < 0 && zombie(p.buf[:n]):
+		return 0, fmt.Errorf("device: read pid %d: %w", p.pid, ErrGone)
+	case p.last >= 0:
+		return p.last, nil
+	}
+	return 0, err
 }
 
-// Close releases the file.
-func (p *Process) Close() error { return p.file.Close() }
+// ended says that the process is gone with all its threads, and so with its
+// address space: a pidfd is readable from then on (pidfd_open(2)).
+func (p *Process) ended() bool {
+	if p.pidfd < 0 {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	n, _ := unix.Poll(fds, 0)
+	return n > 0
+}
+
+// zombie is all that an older kernel can say.
+func zombie(status []byte) bool { return bytes.Contains(status, []byte("\nState:\tZ")) }
+
+// Close releases what Open opened.
+func (p *Process) Close() error {
+	var err error
+	if p.pidfd >= 0 {
+		err = unix.Close(p.pidfd)
+		p.pidfd = -1
+	}
+	if p.file != nil {
+		err = errors.Join(err, p.file.Close())
+	}
+	return err
+}
 
 func statusPath(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/status" }
 
-// parseStatus adds RssAnon and RssShmem. A process without them has no address
-// space left: a zombie, or a kernel thread.
+// parseStatus adds RssAnon and RssShmem. The first thread of a process without
+// them has let go of the address space: it ends, or is a zombie or a kernel thread.
 func parseStatus(pid int, status []byte) (size.Bytes, error) {
 	anon, ok := statusKiB(status, "\nRssAnon:")
 	if !ok {
-		return 0, fmt.Errorf("device: read pid %d: no RssAnon in its status: %w", pid, ErrGone)
+		return 0, fmt.Errorf("device: read pid %d: no RssAnon in its status: %w", pid, errEnding)
 	}
 	shmem, _ := statusKiB(status, "\nRssShmem:")
 	return (anon + shmem) * size.KiB, nil

@@ -14,8 +14,7 @@ type Order struct {
 	Bytes   Bytes
 	// Within is the latest useful time, from send; 0 means no hurry.
 	Within time.Duration
-	// Reason is one of: arrival, forecast, short, engine_down, floor, grow, fence,
-	// min.
+	// Reason is one of: arrival, forecast, short, engine_down, floor, grow, fence.
 	Reason string
 	// Shrink says that memory is to be given back.
 	Shrink bool
@@ -60,7 +59,7 @@ type RefuseFloor struct {
 	Floor   Bytes
 }
 
-// Wake asks for a Tick no later than At.
+// Wake asks for a Tick at At, in place of what the last Wake asked for.
 type Wake struct{ At At }
 
 // HandoverDone is the record of one finished change of who holds memory, for

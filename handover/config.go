@@ -72,7 +72,9 @@ type EngineConfig struct {
 	// Resident is the bytes that cannot move, until the device shows more.
 	Resident Bytes
 	// StartBytes is all that a start needs (weights, pool, workspace): what
-	// training leaves free while the engine is down. 0 means Resident + bound.
+	// training leaves free from the engine's death until it is fenced again. 0
+	// means the resident bytes and the whole pool: a server that forgot its bound
+	// may map all of it, and vLLM fills its pool when it starts.
 	StartBytes Bytes
 	// BytesPerToken and BlockTokens are the KV geometry per device.
 	BytesPerToken Bytes

@@ -55,14 +55,22 @@ const maxBoundWait = 5 * time.Second
 func (e *engine) kv() Bytes { return max(e.bound, e.mayMap, e.held) }
 
 // charge is the engine's part of the ledger. An engine that is down is charged
-// all that its start needs: StartBytes, and never less than resident + bound,
-// which is also what StartBytes = 0 means (the whole pool for a static fence).
+// all that its start needs, and never less than resident + bound.
 func (e *engine) charge() Bytes {
 	c := e.resident + e.kv()
 	if e.down {
-		c = max(c, e.cfg.StartBytes)
+		c = max(c, e.start())
 	}
 	return c
+}
+
+// start is all that a start of the engine may take, until it is fenced again:
+// StartBytes, or else its resident bytes and its whole pool.
+func (e *engine) start() Bytes {
+	if e.cfg.StartBytes > 0 {
+		return e.cfg.StartBytes
+	}
+	return e.resident + e.cfg.Pool
 }
 
 // usable is the bound that requests may count on: a rise counts when the engine

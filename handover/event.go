@@ -7,7 +7,7 @@ import "time"
 type Event interface{ when() At }
 
 // Tick tells the core that time has passed. The sidecar sends one when the time
-// named by the last Wake action has come, and at its idle interval.
+// named by the last Wake action has come.
 type Tick struct{ At At }
 
 // Arrived is a request that the proxy has read and wants to forward.

@@ -10,8 +10,9 @@ type device struct {
 	engines  []*engine
 	trainers []*trainer // by ID
 	over     Bytes      // above capacity before this Step decided: the world's doing
-	worst    Bytes      // most of over since the start
-	breaches uint64     // times that over rose from 0
+	breach   Bytes      // of over, what is more than a dead engine's demand
+	worst    Bytes      // most of breach since the start
+	breaches uint64     // times that breach rose from 0
 	granted  []grant    // recent grants beside an arena engine
 	split    bool       // ModeStatic: the bounds were set
 
@@ -62,15 +63,26 @@ func (d *device) coming() Bytes {
 // anything is decided: what exceeds the capacity here, the world did.
 func (h *Handover) noteBreaches() {
 	for _, d := range h.devices {
-		over := max(0, -d.free())
-		if d.read() {
-			if over > 0 && d.over == 0 {
-				d.breaches++
-			}
-			d.worst = max(d.worst, over)
+		d.over = max(0, -d.free())
+		if !d.read() {
+			continue
 		}
-		d.over = over
+		breach := max(0, d.over-d.startExtra())
+		if breach > 0 && d.breach == 0 {
+			d.breaches++
+		}
+		d.breach, d.worst = breach, max(d.worst, breach)
 	}
+}
+
+// startExtra is what engines that are down will take beyond what they are charged
+// alive: training makes room for it, and until then nobody holds it.
+func (d *device) startExtra() Bytes {
+	var sum Bytes
+	for _, e := range d.engines {
+		sum += e.charge() - e.resident - e.kv()
+	}
+	return sum
 }
 
 // read says that every engine of the device was seen or is known to be down;

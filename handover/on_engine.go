@@ -68,13 +68,14 @@ func missed(e *engine, s EngineSeen) Bytes {
 }
 
 // fenceEngine repeats the bound that the engine has, or its pool when it does
-// not say, so that nothing older can move it.
+// not say, so that nothing older can move it. One below MinBound rises later, as
+// every bound does: into free bytes.
 func (h *Handover) fenceEngine(e *engine, bound Bytes) {
 	if bound <= 0 {
 		bound = e.cfg.Pool
 	}
 	e.mayMap = bound
-	h.setBound(e, min(max(bound, e.cfg.MinBound), e.cfg.Pool), "fence")
+	h.setBound(e, min(bound, e.cfg.Pool), "fence")
 }
 
 // onEngineDown charges the engine its whole start until it is up.
@@ -94,10 +95,10 @@ func (h *Handover) onEngineUp(u EngineUp) {
 	if e == nil || !e.down {
 		return
 	}
-	e.mayMap = max(e.kv(), min(e.cfg.StartBytes-e.resident, e.cfg.Pool))
+	e.mayMap = max(e.kv(), min(e.start()-e.resident, e.cfg.Pool))
 	e.down = false
 	if e.cfg.Fence == FenceHard && e.epoch > 0 { // else its first sample says what it has
-		h.setBound(e, max(e.bound, e.cfg.MinBound), "fence")
+		h.setBound(e, e.bound, "fence")
 	}
 }
 

@@ -66,7 +66,8 @@ func (w *world) deliver() {
 	if len(w.acks) > 0 && rapid.Bool().Draw(w.t, "ack arrives") {
 		w.deliverAck()
 	}
-	if w.h.wake > 0 && w.now >= w.h.wake {
+	if w.wakeAt > 0 && w.now >= w.wakeAt {
+		w.wakeAt = 0
 		w.step(Tick{At: w.now})
 	}
 }
@@ -355,8 +356,8 @@ func (w *world) die(tr *worldTrainer) {
 	}
 }
 
-// killEngine kills an engine, or starts it again with the bound that it last
-// obeyed.
+// killEngine kills an engine, or starts it again: it has forgotten its bound, and
+// may map all that its start was promised.
 func (w *world) killEngine(e *worldEngine) {
 	if e.alive {
 		e.alive, e.held, e.orders = false, 0, nil
@@ -364,6 +365,12 @@ func (w *world) killEngine(e *worldEngine) {
 		return
 	}
 	e.alive = true
+	if e.cfg.Fence == FenceHard {
+		e.bound, e.epoch = e.cfg.Pool, 0
+		if s := e.cfg.StartBytes; s > 0 {
+			e.bound = max(0, min(s-worldResident, e.cfg.Pool))
+		}
+	}
 	w.step(EngineUp{At: w.now, Engine: e.id})
 }
 

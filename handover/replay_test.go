@@ -33,6 +33,7 @@ type replay struct {
 	byID           map[RequestID]*served
 	budget         Bytes
 	wakes          int
+	wakeAt         At   // the driver's one timer, as the last Wake set it
 	quiet          bool // the engine is sampled once only
 
 	forwarded, waited, shrinks, grows, preempted int
@@ -169,7 +170,12 @@ func (w *replay) perform(a Action) {
 		w.holds++
 	case Wake:
 		w.wakes++
-		w.after(a.At-w.now, func() { w.step(Tick{At: w.now}) })
+		w.wakeAt = a.At
+		w.after(a.At-w.now, func() {
+			if w.wakeAt == a.At { // else a later Wake has taken its place
+				w.step(Tick{At: w.now})
+			}
+		})
 	}
 }
 

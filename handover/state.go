@@ -38,8 +38,9 @@ type DeviceState struct {
 	Held           Bytes    `json:"held_bytes"`
 	TrainerCharged Bytes    `json:"trainer_charged_bytes"`
 	Free           Bytes    `json:"free_bytes"`
-	// Over is the bytes by which the world exceeds the capacity now, WorstOver the
-	// most so far, Breaches how often it began to.
+	// Over is the bytes by which what is promised exceeds the capacity now, a dead
+	// engine's start included; WorstOver is the most so far that the world took
+	// above it, Breaches how often it began to.
 	Over      Bytes  `json:"over_bytes"`
 	WorstOver Bytes  `json:"worst_over_bytes"`
 	Breaches  uint64 `json:"breaches"`
@@ -153,8 +154,8 @@ func (d *device) state() DeviceState {
 		s.KVBound += e.bound
 		s.KVHeld += e.held
 		s.KVCharged += e.kv()
-		s.StartExtra += e.charge() - e.resident - e.kv()
 	}
+	s.StartExtra = d.startExtra()
 	for _, t := range d.trainers {
 		s.Budget += t.budget
 		s.Held += t.held()

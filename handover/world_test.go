@@ -19,6 +19,8 @@ type world struct {
 	cfg  Config
 	h, g *Handover // g is driven with the same events, for determinism
 	now  At
+	// wakeAt is the driver's one timer, as the last Wake set it; 0 none.
+	wakeAt At
 
 	rebound, shaky bool
 
@@ -131,6 +133,7 @@ func (w *world) restart() {
 		w.orphans[tr.id] = tr.alive
 	}
 	clear(w.held)
+	w.wakeAt = 0
 }
 
 // step gives both cores the event, compares them and checks what comes out.
@@ -147,6 +150,9 @@ func (w *world) step(e Event) {
 	w.checkOrder(acts)
 	for _, a := range acts {
 		w.take(a)
+	}
+	if w.h.wake > w.now && w.h.wake != w.wakeAt {
+		w.t.Fatalf("after %T: the core counts on a Tick at %v, and the driver's timer is at %v", e, w.h.wake, w.wakeAt)
 	}
 	w.checkLedger()
 	w.checkTruth(e)
@@ -218,6 +224,7 @@ func (w *world) take(a Action) {
 		if a.At <= w.now {
 			w.t.Fatalf("wake at %v, now %v", a.At, w.now)
 		}
+		w.wakeAt = a.At
 	case HandoverDone:
 		if a.Confirmed > 0 && a.Shrink {
 			w.checkConfirmed(a)
@@ -308,7 +315,7 @@ func (w *world) checkLedger() {
 func (w *world) worldBreach(id DeviceID) bool {
 	for _, e := range w.h.engines {
 		for _, d := range e.devices {
-			if d.cfg.ID == id && (!e.seen || e.cfg.Fence == FenceArena || (e.cfg.StartBytes > 0 && (e.down || !e.settled))) {
+			if d.cfg.ID == id && (!e.seen || e.cfg.Fence == FenceArena || e.down || !e.fenced) {
 				return true
 			}
 		}

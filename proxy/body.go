@@ -39,15 +39,18 @@ func readBody(r io.Reader, size, scanBytes, max int64, memory *bodyMemory, scan 
 	b := body{read: make([]byte, 0, firstCap(size))}
 	for {
 		if len(b.read) == cap(b.read) {
-			// Doubling, not the declared size at once: a client may declare much
-			// and send nothing.
-			size := min(2*int64(cap(b.read)), scanBytes+1)
-			if !memory.take(size - b.taken) {
+			// By steps, not the declared size at once: a client may declare much and
+			// send nothing.
+			room := min(growth*int64(cap(b.read)), scanBytes+1)
+			if size >= int64(len(b.read)) {
+				room = min(room, size+1)
+			}
+			if !memory.take(room - b.taken) {
 				b.rest = r
 				return b, nil
 			}
-			b.taken = size
-			grown := make([]byte, len(b.read), size)
+			b.taken = room
+			grown := make([]byte, len(b.read), room)
 			copy(grown, b.read)
 			b.read = grown
 		}
@@ -70,14 +73,21 @@ func readBody(r io.Reader, size, scanBytes, max int64, memory *bodyMemory, scan 
 	}
 }
 
-// firstCap is room for a body of a usual size, and for the byte more that shows
-// its end.
+const (
+	// usualBody is what every request has room for at once, as its connection has;
+	// all beyond it is taken of the body memory.
+	usualBody = 4 << 10
+	// growth is by what factor room grows: little is copied, and a client has at
+	// most so many times what it sent.
+	growth = 4
+)
+
+// firstCap is room for a small body, and for the byte more that shows its end.
 func firstCap(size int64) int64 {
-	const usual, most = 4 << 10, 256 << 10
-	if size < 0 {
-		return usual
+	if size < 0 || size > usualBody {
+		return usualBody
 	}
-	return min(size, most) + 1
+	return size + 1
 }
 
 // open returns a new reader of the whole body.

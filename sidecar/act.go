@@ -36,9 +36,7 @@ func (l *loop) perform(a handover.Action) {
 			t.refuseFloor(a)
 		}
 	case handover.Wake:
-		if l.wakeAt == 0 || a.At < l.wakeAt {
-			l.wakeAt = a.At
-		}
+		l.wakeAt = a.At
 	case handover.HandoverDone:
 		l.performDone(a)
 	}

@@ -217,5 +217,6 @@ func (s *Sidecar) adopt(ctx context.Context, core *handover.Handover, drivers []
 	for _, d := range drivers {
 		s.wg.Go(func() { d.observe(ctx) })
 		s.wg.Go(func() { d.bound(ctx) })
+		s.wg.Go(func() { d.probeIdle(ctx) })
 	}
 }

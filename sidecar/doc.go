@@ -12,6 +12,6 @@
 //
 // Files: loop.go (the goroutine), act.go (actions to calls), gate.go (requests),
 // engines.go (observe and bound), trainers.go (sessions and their bytes),
-// assemble.go (the core's config from what the engines say), state.go (what the
+// assemble.go (the core's config from what the engines say), view.go (what the
 // admin API shows).
 package sidecar

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,8 +22,8 @@ const missesForDown = 3
 // doorbell is an engine that says by itself when an allocation fell short.
 type doorbell interface{ Shortages() <-chan struct{} }
 
-// engineDriver observes one engine and sets its bound. Two goroutines of it run
-// beside the loop: a bound must not wait for a reading.
+// engineDriver observes one engine and sets its bound. Three goroutines of it run
+// beside the loop: neither a bound nor a doorbell waits for a reading.
 type engineDriver struct {
 	id     handover.EngineID
 	engine engine.Engine
@@ -40,8 +41,7 @@ type engineDriver struct {
 	up     bool
 	misses int
 	pid    int
-	needed size.Bytes // as last read
-	probed time.Time
+	needed atomic.Int64 // bytes, as last read
 }
 
 // cadence is the interval of readings.
@@ -70,8 +70,6 @@ func (e *engineDriver) observe(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-rings:
-		case sent := <-e.probes:
-			e.probe(ctx, sent)
 		}
 		e.look(ctx)
 		wait := e.every.idle
@@ -98,7 +96,7 @@ func (e *engineDriver) look(ctx context.Context) {
 	if !e.up {
 		e.say(ctx, true)
 	}
-	e.needed = sample.Needed
+	e.needed.Store(int64(sample.Needed))
 	seen := seenEvent(e.id, sample, e.truth.resident(ctx, e.engine, sample))
 	e.loop.post(ctx, input{do: func(l *loop) { l.view.engine(e.id, sample, "") }, event: seen})
 }

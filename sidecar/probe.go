@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
 )
 
 const (
@@ -25,14 +26,26 @@ func (e *engineDriver) sentToIdle(at time.Time) {
 	}
 }
 
+// probeIdle serves sentToIdle; it ends when ctx does.
+func (e *engineDriver) probeIdle(ctx context.Context) {
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case sent := <-e.probes:
+			if e.engine.Capabilities().Bound && sent.Sub(last) >= probeApart {
+				last = sent
+				e.probe(ctx, sent)
+			}
+		}
+	}
+}
+
 // probe reads the engine until it shows a block, and tells the core how long
 // that took: the time in which a handover costs a request nothing.
 func (e *engineDriver) probe(ctx context.Context, sent time.Time) {
-	if !e.engine.Capabilities().Bound || sent.Sub(e.probed) < probeApart {
-		return
-	}
-	e.probed = sent
-	idle := e.needed // a prefix cache holds blocks that nobody needs
+	idle := size.Bytes(e.needed.Load()) // a prefix cache holds blocks that nobody needs
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for e.loop.clock().Sub(sent) < probeLimit {

@@ -62,6 +62,7 @@ type rig struct {
 	client       *http.Client
 	logs         *syncBuffer
 	sidecar      *Sidecar
+	tweak        func(*Sidecar) // before it runs
 }
 
 // rigCapacity leaves 640 MiB elastic beside 64 MiB of resident and the fake
@@ -142,6 +143,9 @@ func (r *rig) launch() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	if r.tweak != nil {
+		r.tweak(s)
+	}
 	r.sidecar = s
 	ctx, cancel := context.WithCancel(context.Background())
 	reader, writer := io.Pipe()
@@ -182,6 +186,7 @@ type rigState struct {
 	Ledger struct {
 		Devices []struct {
 			Capacity size.Bytes `json:"capacity_bytes"`
+			Over     size.Bytes `json:"over_bytes"`
 		} `json:"devices"`
 		Engines []struct {
 			ID    string     `json:"id"`

@@ -44,6 +44,8 @@ type Sidecar struct {
 	lent    atomic.Bool
 	closing atomic.Bool
 	wg      sync.WaitGroup
+	// process opens a trainer's books.
+	process func(pid int) (*device.Process, error)
 }
 
 // New takes the locks of the config's devices and makes everything that needs
@@ -52,7 +54,7 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 	if err := file.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sidecar{file: file, log: log, metrics: telemetry.NewMetrics()}
+	s := &Sidecar{file: file, log: log, metrics: telemetry.NewMetrics(), process: device.Open}
 	if err := s.lock(); err != nil {
 		return nil, err
 	}
@@ -168,7 +170,7 @@ func (s *Sidecar) sessions() *sessions {
 		devices[handover.DeviceID(d.ID)] = true
 		capacity[handover.DeviceID(d.ID)] = d.Capacity
 	}
-	return &sessions{loop: s.loop, log: s.log, metrics: s.metrics, devices: devices, capacity: capacity}
+	return &sessions{loop: s.loop, log: s.log, metrics: s.metrics, devices: devices, capacity: capacity, process: s.process}
 }
 
 func (s *Sidecar) trainerConfig() trainer.Config {

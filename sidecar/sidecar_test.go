@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/device"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
 )
@@ -72,7 +73,10 @@ func TestTrainingMakesRoomForARestartOfTheEngine(t *testing.T) {
 	r.untilHeld(500 * size.MiB)
 	_ = r.engine.Process.Kill()
 	_ = r.engine.Wait()
-	r.until("the ledger knows that the engine is down", func() bool { return r.state().Ledger.Engines[0].Down })
+	r.until("the ledger knows that the engine is down and training has made room for its pool", func() bool {
+		s := r.state()
+		return s.Ledger.Engines[0].Down && s.Ledger.Devices[0].Over == 0 && s.Ledger.Trainers[0].Budget <= rigElastic-r.engineConfig.Pool
+	})
 	if a := r.chat(10, 2); a.status != http.StatusBadGateway || !strings.Contains(a.body, "lull_upstream_unreachable") {
 		t.Errorf("with the engine down: %d %q, want 502 with the code lull_upstream_unreachable", a.status, a.body)
 	}
@@ -91,6 +95,21 @@ func TestRestartedSidecarFencesBeforeItDecides(t *testing.T) {
 	r.start()
 	if now := r.state().Session; now != first+1 {
 		t.Errorf("session %d after %d, want one more", now, first)
+	}
+	fenced := false
+	r.untilHeld(500 * size.MiB)
+	text, err := os.ReadFile(r.file.Telemetry.Events) // of this session alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fenced = fenced || strings.Contains(line, `"kind":"bound_set"`)
+		if strings.Contains(line, `"kind":"order"`) && strings.Contains(line, `"reason":"grow"`) && !fenced {
+			t.Fatalf("memory was lent before the engine confirmed a bound of this session:\n%s", text)
+		}
+	}
+	if !fenced {
+		t.Error("the engine was not fenced")
 	}
 	r.mustAllBeWhole(r.burst(4, 200, 20))
 }
@@ -147,13 +166,32 @@ func TestWithoutADeviceRequestsPassAndNothingIsLent(t *testing.T) {
 
 func TestTrainerOnAnUnknownDeviceIsToldTheNames(t *testing.T) {
 	r := newRig(t, nil)
+	r.mustBeRefused("host7", `{"type":"error","what":"hello","where":"device","rule":"got \"host7\", want a device of lull.yaml: host0; nothing is lent"}`)
+}
+
+func TestTrainerWhoseMemoryCannotBeReadIsRefused(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	r.tweak = func(s *Sidecar) {
+		s.process = func(pid int) (*device.Process, error) { return nil, device.ErrGone }
+	}
+	r.start()
+	r.mustBeRefused("host0", `{"type":"error","what":"hello","where":"pid","rule":"the sidecar cannot read this process's memory, want one in its own PID namespace; nothing is lent"}`)
+	if n := len(r.state().Ledger.Trainers); n != 0 {
+		t.Errorf("%d trainers in the ledger, want none: their bytes could never be confirmed", n)
+	}
+	r.mustAllBeWhole(r.burst(4, 50, 10))
+}
+
+// mustBeRefused says hello from a device and waits for the line.
+func (r *rig) mustBeRefused(place, want string) {
+	r.t.Helper()
 	conn, err := net.Dial("unix", r.socket)
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, `{"type":"hello","version":1,"job":"lost","rank":0,"world":1,"pid":%d,"device":"host7","baseline":0,"floor":0,"floor_known":true,"ceiling":0,"held":0,"last_epoch":0,"min_budget":0,"suspended":0}`+"\n", os.Getpid())
-	want := `{"type":"error","what":"hello","where":"device","rule":"got \"host7\", want a device of lull.yaml: host0; nothing is lent"}`
+	fmt.Fprintf(conn, `{"type":"hello","version":1,"job":"lost","rank":0,"world":1,"pid":%d,"device":%q,"baseline":0,"floor":0,"floor_known":true,"ceiling":0,"held":0,"last_epoch":0,"min_budget":0,"suspended":0}`+"\n", os.Getpid(), place)
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	var said []string
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
@@ -162,7 +200,7 @@ func TestTrainerOnAnUnknownDeviceIsToldTheNames(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("the sidecar said %q, want %s", said, want)
+	r.t.Errorf("the sidecar said %q, want %s", said, want)
 }
 
 func TestOrderThatIsNotMetIsSaidInTheState(t *testing.T) {

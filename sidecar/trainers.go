@@ -1,7 +1,6 @@
 package sidecar
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -55,17 +54,10 @@ func (t *trainerPeer) refuseFloor(r handover.RefuseFloor) {
 	}
 }
 
-// errUnseen is a process whose books are closed to us: another PID namespace, a
-// TCP connection. What it gives back is never used, since nothing shows it.
-var errUnseen = errors.New("its process cannot be seen from here")
-
 // read is the device's word: the bytes of the process beyond its baseline.
 func (t *trainerPeer) read() (size.Bytes, error) {
 	if t.ended {
 		return 0, device.ErrGone
-	}
-	if t.process == nil {
-		return 0, errUnseen
 	}
 	b, err := t.process.Read()
 	if err != nil {
@@ -74,11 +66,7 @@ func (t *trainerPeer) read() (size.Bytes, error) {
 	return max(0, b-t.baseline), nil
 }
 
-func (t *trainerPeer) close() {
-	if t.process != nil {
-		_ = t.process.Close()
-	}
-}
+func (t *trainerPeer) close() { _ = t.process.Close() }
 
 // sessions turns what trainers say into inputs of the loop. Its methods run on
 // the sessions' goroutines.
@@ -89,6 +77,7 @@ type sessions struct {
 	devices map[handover.DeviceID]bool
 	// capacity of each device.
 	capacity map[handover.DeviceID]size.Bytes
+	process  func(pid int) (*device.Process, error)
 }
 
 // place is the config's name of the device that a trainer says it is on. A
@@ -106,6 +95,13 @@ func (s *sessions) place(said string) (handover.DeviceID, bool) {
 		id = only
 	}
 	return id, true
+}
+
+// unseen answers a hello of a process whose books are closed to us: another PID
+// namespace, a TCP connection. The trainer stays at its min budget.
+var unseen = trainer.ErrorLine{
+	What: "hello", Where: "pid",
+	Rule: "the sidecar cannot read this process's memory, want one in its own PID namespace; nothing is lent",
 }
 
 // unknown answers a hello from a device that has no books here.
@@ -137,10 +133,12 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	}
 	h.Device = string(place)
 	s.clamp(&h)
-	process, err := device.Open(ses.PID())
+	process, err := s.process(ses.PID())
 	if err != nil {
-		process = nil
-		s.log.Warn("trainer's process cannot be read; nothing that it gives back can be confirmed", "trainer", id, "pid", ses.PID(), "err", err)
+		s.log.Warn("trainer's process cannot be read, so nothing that it gave back could be confirmed; nothing is lent to it. Let it share the sidecar's PID namespace (containers: pid:)",
+			"trainer", id, "pid", ses.PID(), "err", err)
+		_ = ses.Send(unseen)
+		return
 	}
 	s.log.Info("trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
 	s.loop.post(s.loop.ctx, input{

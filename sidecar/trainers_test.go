@@ -12,12 +12,6 @@ import (
 	"github.com/lull-project/lull/trainer"
 )
 
-func TestUnseenProcessIsNeverTakenForAnEmptyOne(t *testing.T) {
-	if b, err := (&trainerPeer{}).read(); !errors.Is(err, errUnseen) || errors.Is(err, device.ErrGone) {
-		t.Errorf("got %v, %v, want errUnseen: an unseen process must not count as gone", b, err)
-	}
-}
-
 func TestEndedProcessHoldsNothing(t *testing.T) {
 	if _, err := (&trainerPeer{ended: true}).read(); !errors.Is(err, device.ErrGone) {
 		t.Errorf("error %v, want ErrGone", err)

@@ -62,9 +62,7 @@ func (e *Events) Add(ev Event) {
 	select {
 	case e.queue <- ev:
 	default:
-		if e.metrics != nil {
-			e.metrics.dropped.Inc()
-		}
+		e.lost(1)
 	}
 }
 
@@ -84,11 +82,28 @@ func (e *Events) write() {
 	defer e.done.Done()
 	out := bufio.NewWriterSize(e.file, 64<<10)
 	encode := json.NewEncoder(out)
+	unsaid := 0 // events in the buffer
+	flush := func() {
+		if out.Flush() != nil {
+			e.lost(unsaid)
+			out.Reset(e.file) // a writer keeps its first error; the disk may have room again
+		}
+		unsaid = 0
+	}
 	for ev := range e.queue {
-		_ = encode.Encode(ev) // a full disk loses events, never a request
+		if unsaid++; encode.Encode(ev) != nil {
+			flush()
+		}
 		if len(e.queue) == 0 {
-			_ = out.Flush()
+			flush()
 		}
 	}
-	_ = out.Flush()
+	flush()
+}
+
+// lost counts events that no file has: a full disk loses events, never a request.
+func (e *Events) lost(n int) {
+	if e.metrics != nil {
+		e.metrics.dropped.Add(float64(n))
+	}
 }

@@ -94,6 +94,7 @@ class Agent:
         self._welcomed = False
         self._greeting: Greeting | None = None
         self._refused = ""
+        self._uncounted = False  # the sidecar cannot read this process's memory
         self._heartbeat_s = 1.0
         self._lease = Lease()
         self._report_at = 0.0
@@ -146,8 +147,8 @@ class Agent:
     def request_floor(self, bytes: int, timeout: float) -> bool:
         """Asks for a floor of `bytes` and waits up to `timeout` seconds for the answer.
 
-        True when it was granted, and when there is nobody to ask: no sidecar was ever seen, or it does not know
-        this trainer's device;
+        True when it was granted, and when there is nobody to ask: no sidecar was ever seen, or it does not count
+        this trainer;
         False when it was refused, when the time is over and while the sidecar is gone.
         Never call it on the agent's thread (from a Runtime method).
         """
@@ -155,7 +156,7 @@ class Agent:
             raise LullError(
                 "request floor: called on the agent's thread, which has to read the answer; call it elsewhere"
             )
-        if not self._lease.started or self._refused:
+        if not self._lease.started or self._refused or self._uncounted:
             return True
         return self._floor.ask(bytes, lambda: self._send(Request(bytes)), timeout)
 
@@ -360,6 +361,8 @@ class Agent:
             self._send(Error(kind.__name__.lower(), "type", "a trainer does not take it"))
 
     def _on_error(self, error: Error) -> None:
+        if (error.what, error.where) == ("hello", "pid"):
+            self._uncounted = True
         if (error.what, error.where) != ("hello", "device") or self._greeting is None:
             self._trouble(f"the sidecar refused {error.what} {error.where}: {error.rule}")
             return
@@ -377,6 +380,7 @@ class Agent:
         self._lease.start(welcome.lease_ms / 1e3, self._report_at)
         self._said = ""
         self._refused = ""
+        self._uncounted = False
         self._welcomed = True
         if self._greeting is not None:
             self._greeting.welcomed(welcome.session, self._report_at)

@@ -162,7 +162,7 @@ def check_socket(config: Config, open_transport: Callable[[Config], Transport] =
     try:
         line = open_transport(config)
     except ChannelError as error:
-        fix = "start `lull serve`; where it runs, name this user in its lull.yaml (trainer.allow_uids)"
+        fix = "start `lull serve`; where it runs, name this user in its lull.yaml (trainers.allow_uids)"
         return Finding(what, BAD, str(error).partition("; training")[0], fix)
     try:
         return _ask(line, path)
@@ -185,7 +185,7 @@ def _ask(line: Transport, path: str) -> Finding:
     if not isinstance(answer, Error):
         return Finding("socket", BAD, f"{path} is not a sidecar's: it said {got[:60]!r}", "set LULL_SOCKET")
     if answer.what == "connect":
-        fix = "name this user in lull.yaml (trainer.allow_uids), or run as the sidecar's user"
+        fix = "name this user in lull.yaml (trainers.allow_uids), or run as the sidecar's user"
         return Finding("socket", BAD, f"{path} refuses this user: {answer.where} {answer.rule}", fix)
     return Finding("socket", OK, f"a sidecar answers on {path} and takes this user; whether it lends, hello will tell")
 

@@ -132,7 +132,7 @@ OTHER_USER = encode(Error("connect", "uid", "got 1000, want one of [0]"))
     ("answer", "how", "seen", "fix"),
     [
         (HELLO_FIRST, "ok", "a sidecar answers on ", ""),
-        (OTHER_USER, "bad", "refuses this user: uid got 1000, want one of [0]", "trainer.allow_uids"),
+        (OTHER_USER, "bad", "refuses this user: uid got 1000, want one of [0]", "trainers.allow_uids"),
         (b"HTTP/1.1 400 Bad Request\r\n", "bad", "is not a sidecar's: it said b'HTTP/1.1", "set LULL_SOCKET"),
         (None, "bad", "takes a connection but closes at once", "restart `lull serve`"),
     ],

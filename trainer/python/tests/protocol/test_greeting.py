@@ -115,3 +115,16 @@ def test_refused_device_is_told_in_the_sidecars_words_and_the_job_is_alone(
     line.synced()
     assert agent.refused == ""
     assert agent.connected
+
+
+def test_job_whose_memory_cannot_be_read_is_told_and_asks_for_nothing(
+    start: Start, sidecar: Sidecar, runtime: RecordingRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = start()
+    line, _ = sidecar.welcome()
+    line.send(Error("hello", "pid", "the sidecar cannot read this process's memory"))
+    line.synced()
+    assert "the sidecar refused hello pid: the sidecar cannot read this process's memory" in caplog.text
+    assert agent.connected, "it is not alone: it stays at its min budget"
+    assert agent.request_floor(5, 0.0) is True, "nobody counts it"
+    assert runtime.calls == []
