@@ -149,7 +149,8 @@ class Assembly:
             )
         self.mode = _page.MODE_KVCACHED
         pool_bytes = (self._pool.num_gpu_blocks - 1) * self.block_bytes
-        return _kvcached.KVCachedBound(set_limit, pool_bytes, self.block_bytes)
+        trim = _kvcached.find_trim()
+        return _kvcached.KVCachedBound(set_limit, pool_bytes, self.block_bytes, trim)
 
     def _answered(self, seq: int, freed: bool, size: int) -> None:
         if seq == 0:

@@ -16,6 +16,9 @@ from ._errors import LullVLLMError
 from ._host import Status
 
 SetLimit = Callable[..., Mapping[str, Any]]
+Trim = Callable[[], None]
+
+_WAITING = ("deferred", "rejected")  # more in use than the limit; pages in quarantine
 
 
 def find() -> SetLimit | None:
@@ -26,6 +29,23 @@ def find() -> SetLimit | None:
         return None
     found: SetLimit | None = getattr(control, "set_instance_memory_limit", None)
     return found
+
+
+def find_trim() -> Trim:
+    """Returns what unmaps the pages that kvcached keeps mapped for the next allocation.
+
+    An older kvcached has no such call, and keeps them.
+    """
+    try:
+        registry = importlib.import_module("kvcached.pool_registry")
+    except ImportError:
+        return lambda: None
+
+    def trim() -> None:
+        for manager, *_ in registry.get_registered_kv_cache_pools():
+            manager.trim()
+
+    return trim
 
 
 class ElasticCached:
@@ -47,8 +67,15 @@ class ElasticCached:
 class KVCachedBound:
     """Drives set_instance_memory_limit; same face as HostBound."""
 
-    def __init__(self, set_limit: SetLimit, pool_bytes: int, block_bytes: int) -> None:
+    def __init__(
+        self,
+        set_limit: SetLimit,
+        pool_bytes: int,
+        block_bytes: int,
+        trim: Trim = lambda: None,
+    ) -> None:
         self._set_limit = set_limit
+        self._trim = trim
         self._pool_bytes = pool_bytes
         self._block_bytes = block_bytes
         self._target = pool_bytes
@@ -71,14 +98,22 @@ class KVCachedBound:
         if wanted != self._wanted:
             self._revision += 1
             self._wanted = wanted
+        applied = self._ask(wanted)
+        if self._mapped > wanted:
+            self._trim()
+            applied = self._ask(wanted)
+        self._settled = applied and self._mapped <= wanted
+
+    def _ask(self, wanted: int) -> bool:
+        """Sets the limit, or asks again how far it came; returns whether it is in force."""
         answer = self._set_limit(wanted, revision=self._revision)
         status = str(answer.get("status"))
-        if status not in ("applied", "deferred"):
+        if status != "applied" and status not in _WAITING:
             reason = answer.get("reason") or status
             raise LullVLLMError(f"kvcached: limit {wanted}, revision {self._revision}: {reason}")
         self._mapped = int(answer["mapped_bytes"])
         self._effective = int(answer["effective_limit_bytes"])
-        self._settled = status == "applied" and self._mapped <= wanted
+        return status == "applied"
 
     @property
     def restless(self) -> bool:

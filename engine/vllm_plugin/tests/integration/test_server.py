@@ -6,6 +6,7 @@ The tests of this file share one server and run in order; the last one kills its
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import time
@@ -171,6 +172,27 @@ def test_nobody_starves_when_the_sidecar_makes_no_room(
     assert sidecar.page()["bound_bytes"] == 2 * block
     assert server.log_text().count("for its prompt and max_tokens, more than the bound") == 1
     sidecar.confirmed(sidecar.order(pool_bytes(sidecar)))
+
+
+def test_growth_that_no_request_body_tells_rings(server: Server, sidecar: FakeSidecar) -> None:
+    """Beam search needs several times what its body says, and no proxy can see it come."""
+    block = sidecar.page()["block_bytes"]
+    sidecar.confirmed(sidecar.order(6 * block))
+    sidecar.rings()
+    shortages = sidecar.page()["shortages"]
+    body = {
+        "model": "tiny", "prompt": [17] * 200, "max_tokens": 60, "use_beam_search": True, "n": 8,
+        "temperature": 0, "ignore_eos": True,
+    }  # fmt: skip
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.post, "/v1/completions", body)
+        sidecar.bell.settimeout(30)
+        assert sidecar.bell.recv(16) == b"s"
+        assert sidecar.page()["shortages"] > shortages
+        sidecar.confirmed(sidecar.order(pool_bytes(sidecar)))
+        status, text = asked.result(120)
+    assert status == 200, text
+    assert len(json.loads(text)["choices"]) == 8
 
 
 def test_prefix_cache_reset_and_pause_work_while_blocks_are_withdrawn(

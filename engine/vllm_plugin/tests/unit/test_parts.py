@@ -247,8 +247,10 @@ def test_bell_rings_once_for_many_and_never_fails(tmp_path: Path) -> None:
 class KVCached:
     """kvcached.control.set_instance_memory_limit as its source has it, over one pool."""
 
-    def __init__(self, in_use: int) -> None:
+    def __init__(self, in_use: int, reserved: int = 0) -> None:
         self.in_use = in_use
+        self.reserved = reserved  # mapped for the next allocation
+        self.quarantined = False
         self.calls: list[tuple[int, int]] = []
 
     def __call__(self, limit_bytes: int, *, revision: int) -> dict[str, Any]:
@@ -258,11 +260,15 @@ class KVCached:
             return {"status": "conflict", "reason": "revision_reused_with_different_limit"}
         self.calls.append((limit_bytes, revision))
         fits = self.in_use <= limit_bytes
-        mapped = max(self.in_use, min(limit_bytes, self.in_use))
+        status = "rejected" if self.quarantined else "applied" if fits else "deferred"
         return {
-            "status": "applied" if fits else "deferred", "mapped_bytes": mapped,
+            "status": status, "mapped_bytes": self.in_use + self.reserved,
             "effective_limit_bytes": limit_bytes if fits else self.in_use,
         }  # fmt: skip
+
+    def trim(self) -> None:
+        """Of its KVCacheManager: unmaps what is reserved."""
+        self.reserved = 0
 
 
 def none_needed(blocks: int) -> int:
@@ -280,10 +286,30 @@ def test_kvcached_limit_is_set_and_asked_again_until_it_holds() -> None:
     assert status.bound_bytes == 40
     kvcached.in_use = 30
     bound.tick(40, none_needed, 0, 0)
-    assert bound.status().confirmed and kvcached.calls == [(40, 1), (40, 1)]
+    assert bound.status().confirmed and kvcached.calls == [(40, 1)] * 3
     bound.tick(None, none_needed, 0, 0)
     assert kvcached.calls[-1] == (100, 2) and bound.status().confirmed
     assert bound.status().withdrawn == 0
+
+
+def test_kvcached_pages_in_reserve_are_unmapped_when_they_stand_above_the_limit() -> None:
+    kvcached = KVCached(in_use=30, reserved=20)
+    bound = _kvcached.KVCachedBound(kvcached, 100, 10, kvcached.trim)
+    bound.tick(60, none_needed, 0, 0)
+    assert bound.status().confirmed and kvcached.reserved == 20, "they fit, and spare the next map"
+    bound.tick(40, none_needed, 0, 0)
+    assert bound.status().confirmed and bound.status().mapped == 3 and kvcached.reserved == 0
+
+
+def test_kvcached_pages_in_quarantine_are_waited_for() -> None:
+    kvcached = KVCached(in_use=30)
+    kvcached.quarantined = True
+    bound = _kvcached.KVCachedBound(kvcached, 100, 10)
+    bound.tick(40, none_needed, 0, 0)
+    assert not bound.status().confirmed and bound.restless
+    kvcached.quarantined = False
+    bound.tick(40, none_needed, 0, 0)
+    assert bound.status().confirmed
 
 
 def test_kvcached_limit_stays_above_the_largest_request() -> None:
@@ -315,3 +341,10 @@ def test_kvcached_is_found_where_it_is_installed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "kvcached", ModuleType("kvcached"))
     monkeypatch.setitem(sys.modules, "kvcached.control", control)
     assert _kvcached.find() is call
+    monkeypatch.setitem(sys.modules, "kvcached.pool_registry", None)
+    _kvcached.find_trim()()  # an older one keeps what is reserved
+    registry, pool = ModuleType("kvcached.pool_registry"), KVCached(0, reserved=10)
+    registry.get_registered_kv_cache_pools = lambda: [(pool, "main")]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kvcached.pool_registry", registry)
+    _kvcached.find_trim()()
+    assert pool.reserved == 0
