@@ -123,7 +123,7 @@ def main() -> None:
     args.out.write_text(json.dumps({**head, "bars": [bar.fields() for bar in judged], **report}, indent=1) + "\n")
     for bar in judged:
         print(bar.line())
-    for name in ("kept", "told"):
+    for name in ("kept", "default", "told"):
         row = report["idle"][name]
         first = f"TTFT mean {row['ttft']['mean_ms']}, P99 {row['ttft']['p99_ms']} ms"
         print(f"        {name}: prefix hit rate {row['hit_rate']:.1%}, {first}")

@@ -141,35 +141,39 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def idle_price(told: Server, sidecar: FakeSidecar, kept: Server, bursts: int) -> dict[str, Any]:
-    """What an idle pool of at most 5 % costs: prefix hits and TTFT of bursts whose prompts share beginnings.
+SHARED = 16
+"""Beginnings of 512 tokens that the prompts of a burst share: a quarter of the pool."""
 
-    Bursts of both servers take turns. `kept` is a stock vLLM, whose pool and cache stay; `told` is ordered to 5 % of
-    its pool once it is idle, and to the whole pool when its next burst begins.
+
+def idle_price(plugin: Server, sidecar: FakeSidecar, stock: Server, bursts: int) -> dict[str, Any]:
+    """What lending an idle pool costs: prefix hits and TTFT of bursts whose prompts share beginnings.
+
+    Arms take turns. `kept` is a stock vLLM, whose pool and cache stay. Before each burst of the others the idle
+    engine is ordered down, and to the whole pool when the burst begins: `default` to an eighth of its pool, which is
+    what `lull serve` leaves an idle engine where nothing else is configured (min_bound), `told` to 5 %.
     """
     page = sidecar.page()
     whole, block = page["pool_blocks"], page["block_bytes"]
-    shared = distinct(77, 2, 512)
-    servers = {"kept": kept, "told": told}
-    out: dict[str, dict[str, Any]] = {name: {"ttft": [], "hits": 0.0, "queries": 0.0} for name in servers}
+    shared = distinct(77, SHARED, 512)
+    arms = {"kept": (stock, whole), "default": (plugin, whole // 8), "told": (plugin, whole // 20)}
+    out: dict[str, dict[str, Any]] = {name: {"ttft": [], "hits": 0.0, "queries": 0.0} for name in arms}
     idle: list[float] = []
     for burst in range(bursts + 1):
-        own = distinct(burst, 6, 32)
-        for name, server in servers.items():
-            with alone(kept if name == "told" else told):
-                before = cache_counts(server)
-                if name == "told":
+        own = distinct(burst, SHARED, 32)
+        for name, (server, left) in arms.items():
+            with alone(plugin if server is stock else stock):
+                if server is plugin:
+                    sidecar.confirmed(sidecar.order(left * block))
+                    if name == "told":
+                        idle.append(sidecar.page()["blocks_mapped"] / whole)
                     sidecar.confirmed(sidecar.order(whole * block))
-                firsts = [ttft(server, shared[i % 2] + tail, 16) for i, tail in enumerate(own)]
+                before = cache_counts(server)
+                firsts = [ttft(server, start + tail, 16) for start, tail in zip(shared, own, strict=True)]
                 after = cache_counts(server)
             if burst:  # the first burst meets an empty cache
                 out[name]["ttft"] += firsts
                 out[name]["hits"] += after[0] - before[0]
                 out[name]["queries"] += after[1] - before[1]
-            if name == "told":
-                sidecar.confirmed(sidecar.order(whole // 20 * block))
-                idle.append(sidecar.page()["blocks_mapped"] / whole)
-    sidecar.confirmed(sidecar.order(whole * block))
     rows = {
         n: {"ttft": figures(seen["ttft"]), "hit_rate": round(seen["hits"] / seen["queries"], 4)}
         for n, seen in out.items()
