@@ -6,9 +6,7 @@ tensor. A worker that loses EngineCore ends with it, so the thread simply tries 
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import os
 import socket
 import threading
 import time
@@ -16,23 +14,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import _wire
+from ._advice import NOHUGEPAGE, Advice
 from ._errors import LayoutError, LullVLLMError
 from ._process import is_private_anonymous
 from ._ranges import Layout, Run
 
 logger = logging.getLogger("vllm.lull")
 
-MADV_DONTNEED = 4
-MADV_NOHUGEPAGE = 15
 _RETRY_S = 0.05
 
 
 class Pages:
     """The pages of a pool of KV blocks on this rank."""
 
-    def __init__(self, layout: Layout, advise: Callable[[int, int, int], None]) -> None:
+    def __init__(self, layout: Layout, advice: Advice) -> None:
         self._layout = layout
-        self._advise = advise
+        self._advice = advice
 
     def prepare(self) -> None:
         """Checks that giving back can work here, and keeps huge pages out of the pool.
@@ -44,29 +41,11 @@ class Pages:
         for address, length in self._layout.pages_of(whole):
             if not is_private_anonymous(address, length):
                 raise LayoutError(f"the pool at {address:#x} is not private anonymous memory")
-            self._advise(address, length, MADV_NOHUGEPAGE)
+            self._advice.give(address, length, NOHUGEPAGE)
 
     def give_back(self, runs: Sequence[Run]) -> int:
         """Gives the runs' pages back and returns their bytes."""
-        freed = 0
-        for address, length in self._layout.pages_of(runs):
-            self._advise(address, length, MADV_DONTNEED)
-            freed += length
-        return freed
-
-
-def madvise(address: int, length: int, advice: int) -> None:
-    """The system call; ctypes lets go of the interpreter lock while it runs."""
-    if _libc.madvise(address, length, advice) != 0:
-        number = ctypes.get_errno()
-        if number == 22 and advice == MADV_NOHUGEPAGE:
-            return  # a kernel without huge pages
-        raise OSError(number, f"madvise({address:#x}, {length}, {advice}): {os.strerror(number)}")
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_libc.madvise.restype = ctypes.c_int
+        return self._advice.drop(self._layout.pages_of(runs))
 
 
 class Puncher:

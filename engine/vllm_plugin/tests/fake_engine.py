@@ -19,12 +19,13 @@ from fake_vllm import BlockPool, EngineLoop, Scheduler
 
 from lull_vllm import _page
 from lull_vllm._admission import Admission
+from lull_vllm._advice import Advice
 from lull_vllm._cached import CachedCount
 from lull_vllm._controller import Controller
 from lull_vllm._doorbell import Doorbell
 from lull_vllm._host import HostBound
 from lull_vllm._orders import Orders
-from lull_vllm._puncher import Pages, madvise
+from lull_vllm._puncher import Pages
 from lull_vllm._ranges import Layout, Run, TensorLayout, layout_of
 from lull_vllm._requests import Requests
 from lull_vllm._telemetry import Telemetry
@@ -51,7 +52,8 @@ class FakeEngine:
     ) -> None:
         self.base = str(directory / name)
         self.layout = self._make_memory(layers, blocks, block_bytes, offset)
-        self.pages = Pages(self.layout, madvise)
+        self.advice = Advice()
+        self.pages = Pages(self.layout, self.advice)
         self.pages.prepare()
         self.pool = pool if pool is not None else BlockPool(blocks)
         self.scheduler = Scheduler(self.pool)
@@ -144,4 +146,5 @@ class FakeEngine:
     def close(self) -> None:
         self.loop.call(self.controller.close)
         self.loop.stop()
+        self.advice.close()
         self.lock_file.close()

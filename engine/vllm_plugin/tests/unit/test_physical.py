@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from lull_vllm._advice import Advice
 from lull_vllm._process import own_bytes
-from lull_vllm._puncher import Pages, madvise
+from lull_vllm._puncher import Pages
 from lull_vllm._ranges import Run, TensorLayout, layout_of
 
 pytestmark = pytest.mark.cpu
@@ -40,12 +41,13 @@ def huge_bytes(base: int, smaps: str = "/proc/self/smaps") -> int:
     return total
 
 
-def test_scattered_blocks_of_a_pool_on_huge_pages_are_really_freed() -> None:
+@pytest.mark.parametrize("many", [True, False])
+def test_scattered_blocks_of_a_pool_on_huge_pages_are_really_freed(many: bool) -> None:
     memory = mmap.mmap(-1, BLOCKS * BLOCK + 4 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     base = (start + 2 * MIB) // (2 * MIB) * (2 * MIB)
     layout = layout_of([TensorLayout(base, BLOCKS, BLOCK, BLOCK)], BLOCKS, mmap.PAGESIZE)
-    pages = Pages(layout, madvise)
+    pages = Pages(layout, Advice(many=many))
     with contextlib.suppress(OSError):  # a kernel without huge pages
         memory.madvise(MADV_HUGEPAGE)
     fill(base)  # as vLLM does: the whole pool is touched before the plugin sees it

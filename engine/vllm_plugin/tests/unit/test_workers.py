@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lull_vllm import _puncher, _wire
+from lull_vllm import _wire
+from lull_vllm._advice import Advice
 from lull_vllm._channel import Channel
 from lull_vllm._errors import LayoutError, LullVLLMError
-from lull_vllm._puncher import Pages, Puncher, madvise
+from lull_vllm._puncher import Pages, Puncher
 from lull_vllm._ranges import Run, TensorLayout, layout_of
 
 pytestmark = pytest.mark.cpu
@@ -31,7 +32,7 @@ class Rank:
         self.memory[:] = b"\1" * (blocks * PAGE)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         layout = layout_of([TensorLayout(address, blocks, PAGE, PAGE)], blocks, PAGE)
-        pages = Pages(layout, madvise)
+        pages = Pages(layout, Advice())
         pages.prepare()
         hello = _wire.Hello(rank, os.getpid(), os.getppid(), blocks, PAGE, 1000, problem)
         self.puncher = Puncher(path, hello, None if problem else pages)
@@ -110,14 +111,9 @@ def end(channel: Channel, ranks: list[Rank]) -> None:
 def test_pool_that_is_shared_or_a_file_is_refused() -> None:
     memory = mmap.mmap(-1, 16 * PAGE)  # shared: MADV_DONTNEED would free nothing
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    pages = Pages(layout_of([TensorLayout(address, 16, PAGE, PAGE)], 16, PAGE), madvise)
+    pages = Pages(layout_of([TensorLayout(address, 16, PAGE, PAGE)], 16, PAGE), Advice())
     with pytest.raises(LayoutError, match="is not private anonymous memory"):
         pages.prepare()
-
-
-def test_madvise_error_names_the_call() -> None:
-    with pytest.raises(OSError, match=r"madvise\(0x1000, 4096, 4\): Cannot allocate memory"):
-        _puncher.madvise(4096, 4096, _puncher.MADV_DONTNEED)
 
 
 @pytest.mark.parametrize("packet", [b"{", b"[]", b'{"op":"x"}', b'{"op":"done"}', b'{"seq":1}'])
