@@ -145,3 +145,20 @@ func TestSeriesOfATrainerEndWithIt(t *testing.T) {
 		t.Error("the engine's series went with the trainer's")
 	}
 }
+
+func TestEventsThatAFullDiskLosesAreCounted(t *testing.T) {
+	m := NewMetrics()
+	e, err := OpenEvents("/dev/full", m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		e.Add(Event{Kind: "order"})
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text := scrape(t, m); !strings.Contains(text, "lull_events_dropped_total 3\n") {
+		t.Errorf("want all three counted as dropped:\n%s", text)
+	}
+}
