@@ -68,7 +68,7 @@ func TestTrainingMakesRoomForAnEngineThatDied(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := r.waitFor(t, "the engine is down and its start-up demand is free", 20*time.Second, func(st state) bool {
-		return len(st.Ledger.Engines) == 1 && st.Ledger.Engines[0].Down && st.Ledger.Devices[0].Free >= 0 && st.Ledger.Devices[0].Over == 0
+		return len(st.Ledger.Engines) == 1 && st.Ledger.Engines[0].Down && st.Ledger.roomForStart()
 	})
 	if got := st.Ledger.Trainers[0].Budget; got >= before {
 		t.Errorf("the budget went from %d to %d, want less: the engine starts with its whole pool", before, got)

@@ -126,6 +126,12 @@ type ledger struct {
 	} `json:"owed"`
 }
 
+// roomForStart says that training has given way to a dead engine's start: all
+// that the start needs is free, or training has nothing left to give.
+func (l ledger) roomForStart() bool {
+	return l.Devices[0].Over == 0 || l.Trainers[0].Budget == 0 && l.Trainers[0].Held == 0
+}
+
 // shrink is one line of /api/v1/handovers.
 type shrink struct {
 	Direction, How, Result string

@@ -31,7 +31,8 @@ type engine struct {
 	seen, fenced, down bool
 	keepsEpochs        bool     // its samples carry the epoch of its bound
 	unexplained        [2]Bytes // KV beyond our requests, the last two samples
-	short              Bytes    // demand that the forecast missed
+	short              Bytes    // what waiting requests lack under the bound
+	missed             Bytes    // the bound that they need; 0 when nothing is short
 
 	delay allocDelay
 

@@ -73,8 +73,8 @@ type EngineSeen struct {
 	Resident Bytes
 	// Running and Waiting count requests in the engine.
 	Running, Waiting int
-	// Short is the bytes by which the engine's oldest waiting request lacks
-	// blocks, when it can say; 0 otherwise.
+	// Short is what waiting requests lack beyond Bound, when the engine can say;
+	// 0 otherwise.
 	Short Bytes
 	// BoundEpoch is the epoch of Bound, 0 when the engine does not keep one. A
 	// sample older than the last confirmed bound is dropped, and one of the last

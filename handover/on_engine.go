@@ -27,7 +27,7 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 	}
 	e.unexplained[1] = e.unexplained[0]
 	e.unexplained[0] = max(0, e.needed-(e.pred.Need()-e.queued))
-	e.short = missed(e, s)
+	e.short, e.missed = missed(e, s)
 	first := !e.seen
 	e.seen = true
 	switch {
@@ -54,17 +54,20 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 }
 
 // missed is the demand that an engine shows and the forecast did not have: what
-// its oldest waiting request lacks, or one quantum's sign of it when requests
-// wait and less than a block is left.
-func missed(e *engine, s EngineSeen) Bytes {
-	if s.Short > 0 {
-		return s.Short
-	}
+// its waiting requests lack, and the bound under which they would not; or one
+// block's sign of it when requests wait and less than a block is left. What is
+// lacking is beside the bound of the sample, which may be older than the last.
+func missed(e *engine, s EngineSeen) (short, bound Bytes) {
 	block := e.pred.Geometry.Block()
-	if s.Waiting > 0 && e.settled && e.needed+block > e.bound {
-		return block
+	switch {
+	case s.Short > 0 && s.Bound > 0:
+		return s.Short, s.Bound + s.Short
+	case s.Short > 0:
+		return s.Short, e.bound + s.Short
+	case s.Waiting > 0 && e.settled && e.needed+block > e.bound:
+		return block, e.needed + block
 	}
-	return 0
+	return 0, 0
 }
 
 // fenceEngine repeats the bound that the engine has, or its pool when it does
@@ -85,7 +88,7 @@ func (h *Handover) onEngineDown(d EngineDown) {
 		return
 	}
 	e.down, e.fenced, e.seen, e.calm = true, false, false, false
-	e.short, e.needed, e.unexplained = 0, 0, [2]Bytes{}
+	e.short, e.missed, e.needed, e.unexplained = 0, 0, 0, [2]Bytes{}
 }
 
 // onEngineUp fences an engine that is back with the bound that was kept for it.

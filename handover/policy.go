@@ -18,9 +18,7 @@ func (h *Handover) forecast(e *engine) {
 		return
 	}
 	demand := e.pred.Demand(h.now, h.insured(), h.cfg.Quantile) + e.foreign()
-	if e.short > 0 {
-		demand = max(demand, e.needed+e.short)
-	}
+	demand = max(demand, e.missed)
 	expected := e.pred.Expected(h.now, h.settling(e)) + e.foreign()
 	e.target = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum))
 	e.lend = max(e.target, e.clamp((expected + h.cfg.Reserve).CeilTo(h.cfg.Quantum)))
@@ -111,11 +109,7 @@ func (h *Handover) why(d *device) string {
 // suspended, since suspending costs it the microbatch or a long wait and its
 // engine a slow handover.
 func (e *engine) must() Bytes {
-	need := e.pred.Need() + e.foreign()
-	if e.short > 0 {
-		need = max(need, e.needed+e.short)
-	}
-	return min(max(need, e.largest), e.cfg.Pool)
+	return min(max(e.pred.Need()+e.foreign(), e.missed, e.largest), e.cfg.Pool)
 }
 
 // takeFrom plans shrinks of the trainers on d for short bytes: first above

@@ -244,7 +244,7 @@ func (w *world) applyBound(e *worldEngine) {
 
 func (w *world) applyTo(e *worldEngine, o SetBound) {
 	if o.Epoch > e.epoch {
-		e.bound, e.epoch = o.Bytes, o.Epoch
+		e.bound, e.epoch, e.forgot = o.Bytes, o.Epoch, false
 		e.held = min(e.held, e.bound)
 	}
 }
@@ -366,9 +366,16 @@ func (w *world) killEngine(e *worldEngine) {
 	}
 	e.alive = true
 	if e.cfg.Fence == FenceHard {
-		e.bound, e.epoch = e.cfg.Pool, 0
+		e.bound, e.epoch, e.forgot = e.cfg.Pool, 0, true
 		if s := e.cfg.StartBytes; s > 0 {
 			e.bound = max(0, min(s-worldResident, e.cfg.Pool))
+		}
+		for _, d := range e.cfg.Devices {
+			// It starts beside a trainer that this session has not heard of, or before
+			// training has made room.
+			if !w.known(d) || w.h.device(d).over > 0 {
+				w.uninvited[d] = true
+			}
 		}
 	}
 	w.step(EngineUp{At: w.now, Engine: e.id})

@@ -49,6 +49,7 @@ type worldEngine struct {
 	epoch  Epoch
 	held   Bytes
 	alive  bool
+	forgot bool       // it started again, and has not heard of a bound yet
 	orders []SetBound // in flight, in order
 }
 
@@ -123,6 +124,9 @@ func (w *world) restart() {
 	w.g, _ = New(w.cfg)
 	for _, e := range w.engines {
 		e.orders = nil
+		for _, d := range e.cfg.Devices {
+			w.uninvited[d] = w.uninvited[d] || e.forgot || !e.alive // beside trainers that the new session has yet to hear of
+		}
 	}
 	for _, tr := range w.trainers {
 		tr.orders, tr.connected = nil, false
@@ -315,7 +319,7 @@ func (w *world) checkLedger() {
 func (w *world) worldBreach(id DeviceID) bool {
 	for _, e := range w.h.engines {
 		for _, d := range e.devices {
-			if d.cfg.ID == id && (!e.seen || e.cfg.Fence == FenceArena || e.down || !e.fenced) {
+			if d.cfg.ID == id && (!e.seen || e.cfg.Fence == FenceArena || e.down || !e.fenced || w.cfg.Mode == ModeStatic && !d.split) {
 				return true
 			}
 		}

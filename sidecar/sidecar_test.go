@@ -75,7 +75,8 @@ func TestTrainingMakesRoomForARestartOfTheEngine(t *testing.T) {
 	_ = r.engine.Wait()
 	r.until("the ledger knows that the engine is down and training has made room for its pool", func() bool {
 		s := r.state()
-		return s.Ledger.Engines[0].Down && s.Ledger.Devices[0].Over == 0 && s.Ledger.Trainers[0].Budget <= rigElastic-r.engineConfig.Pool
+		// The pool is all that is elastic here; a few pages of the server's heap may go beyond it.
+		return s.Ledger.Engines[0].Down && s.Ledger.Devices[0].Over < size.MiB && s.Ledger.Trainers[0].Budget == 0
 	})
 	if a := r.chat(10, 2); a.status != http.StatusBadGateway || !strings.Contains(a.body, "lull_upstream_unreachable") {
 		t.Errorf("with the engine down: %d %q, want 502 with the code lull_upstream_unreachable", a.status, a.body)
@@ -96,6 +97,7 @@ func TestRestartedSidecarFencesBeforeItDecides(t *testing.T) {
 	if now := r.state().Session; now != first+1 {
 		t.Errorf("session %d after %d, want one more", now, first)
 	}
+	startFakeTrainer(t, r.socket, "honest") // the first ended with its connection
 	fenced := false
 	r.untilHeld(500 * size.MiB)
 	text, err := os.ReadFile(r.file.Telemetry.Events) // of this session alone

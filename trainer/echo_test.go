@@ -332,7 +332,7 @@ func TestFloorRequestIsAnswered(t *testing.T) {
 			t.Errorf("request %+v", m)
 		}
 		if granted {
-			_ = s.Send(Budget{Epoch: 7<<32 | 1, Bytes: 56 * size.MiB, Reason: "floor"})
+			_ = s.Send(Budget{Epoch: 7<<32 | 1, Bytes: 56 * size.MiB, Reason: "floor", Floor: 8 * size.MiB})
 		} else {
 			_ = s.Send(Refused{Floor: 0, Reason: "capacity"})
 		}

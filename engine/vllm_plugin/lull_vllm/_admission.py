@@ -63,17 +63,17 @@ class Admission:
         """The request asked about last got its blocks; preempted, it waits anew."""
         self._first = ""
 
-    def lacking(self, free: int, used: int) -> int:
-        """Returns the blocks, beyond those used and free, that let the first waiting requests in.
+    def lacking(self, free: int, inside: int) -> int:
+        """Returns the blocks beyond the bound that let the first waiting requests in.
 
-        free and used are the pool's blocks in vLLM's hands. The sum of their prompts must fit in
-        the free ones, and the longest of them, prompt and answer, in all of them.
+        inside is the pool's blocks in vLLM's hands, free those of them that nobody uses. The sum
+        of the prompts must fit in the free ones, the longest request in all of them.
         """
         prompts, longest = self._requests.waiting()
-        short = max(0, prompts - free)
+        short = prompts - free
         if self._bound is not None and not self._bound.holds(longest):
-            short = max(short, longest - used)
-        return short
+            short = max(short, longest - inside)
+        return max(0, short)
 
     def _tell(self, need: int) -> None:
         if self._told:

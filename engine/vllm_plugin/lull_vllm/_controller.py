@@ -181,7 +181,7 @@ class Controller:
         free = self._pool.get_num_free_blocks()
         status = self._status()
         return self._admission.lacking(
-            free, self._telemetry.get("pool_blocks") - status.withdrawn - free
+            free, self._telemetry.get("pool_blocks") - status.withdrawn
         )
 
     def _move(self) -> None:

@@ -148,7 +148,7 @@ def test_request_larger_than_the_bound_waits_and_tells_what_it_lacks(
         assert sidecar.bell.recv(16) == b"s"
         page = sidecar.page()
         assert page["waiting"] == 1 and page["running"] == 0 and page["preemptions"] == preempted
-        assert page["short_bytes"] == 4 * block and page["blocks_used"] == 0
+        assert page["short_bytes"] == block and page["blocks_used"] == 0
         sidecar.confirmed(sidecar.order(4 * block))
         assert len(asked.result(60)) == 300
     assert sidecar.page()["preemptions"] == preempted

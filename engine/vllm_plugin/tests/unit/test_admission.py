@@ -78,15 +78,15 @@ def test_lacking_is_what_lets_the_longest_waiting_request_in(world: World) -> No
     world.bound.inside = 10
     world.scheduler.waiting += [Request("a", 15, 1), Request("b", 31, 300)]  # 1 + 2 blocks now
     needs = -(-331 // 16)
-    assert world.admission.lacking(free=10, used=0) == needs
-    assert world.admission.lacking(free=4, used=6) == needs - 6
+    assert world.admission.lacking(free=10, inside=10) == needs - 10
+    assert world.admission.lacking(free=4, inside=10) == needs - 10
     world.bound.inside = 32
-    assert world.admission.lacking(free=10, used=22) == 0
-    assert world.admission.lacking(free=1, used=31) == 2
+    assert world.admission.lacking(free=10, inside=32) == 0
+    assert world.admission.lacking(free=1, inside=32) == 2
 
 
 def test_engine_without_a_bound_makes_nobody_wait(world: World) -> None:
     admission = Admission(Requests(world.scheduler, 16), None, lambda: world.now)
     world.scheduler.waiting.append(Request("a", 31, 4000))
     assert not admission.must_wait(Request("a", 31, 4000))
-    assert admission.lacking(free=1, used=31) == 1
+    assert admission.lacking(free=1, inside=32) == 1

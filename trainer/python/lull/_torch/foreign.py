@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -10,9 +9,14 @@ import torch
 from lull._errors import RuntimeRefusal
 
 
-def accumulation_hooks(param: torch.Tensor) -> Collection[Any]:
-    """What register_post_accumulate_grad_hook has registered."""
-    return getattr(param, "_post_accumulate_grad_hooks", None) or ()
+OURS = "lull._torch.grads"
+"""The module of our own hook."""
+
+
+def accumulation_hooks(param: torch.Tensor) -> list[Any]:
+    """What others have registered with register_post_accumulate_grad_hook."""
+    hooks: dict[int, Any] = getattr(param, "_post_accumulate_grad_hooks", None) or {}
+    return [hook for hook in hooks.values() if getattr(hook, "__module__", "") != OURS]
 
 
 def foreign(where: str, param: str, then: str) -> RuntimeRefusal:

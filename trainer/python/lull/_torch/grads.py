@@ -116,7 +116,7 @@ class Gradients:
     def refuse_foreign_hooks(self) -> None:
         """Raises RuntimeRefusal where somebody else's hook now sees a parameter's gradient accumulate."""
         for b in self._buffers:
-            if len(accumulation_hooks(b.param)) > 1:
+            if accumulation_hooks(b.param):
                 raise foreign("elastic.backward", f"of shape {tuple(b.param.shape)}", "nothing was trained")
 
     def tensors(self) -> list[torch.Tensor]:
