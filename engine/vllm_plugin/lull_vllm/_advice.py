@@ -7,6 +7,7 @@ waits once. process_madvise takes any advice for the caller's own memory since L
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -35,10 +36,8 @@ class Advice:
     def __init__(self, many: bool = True) -> None:
         self._self = -1
         if many and hasattr(os, "pidfd_open"):
-            try:
+            with contextlib.suppress(OSError):  # a kernel without it: range by range
                 self._self = os.pidfd_open(os.getpid())
-            except OSError:
-                pass  # a kernel without it gives pages back range by range
 
     def give(self, address: int, length: int, advice: int) -> None:
         """Advises one range. Raises OSError; a kernel without huge pages is none."""

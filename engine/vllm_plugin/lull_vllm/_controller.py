@@ -180,9 +180,7 @@ class Controller:
     def _lacking(self) -> int:
         free = self._pool.get_num_free_blocks()
         status = self._status()
-        return self._admission.lacking(
-            free, self._telemetry.get("pool_blocks") - status.withdrawn
-        )
+        return self._admission.lacking(free, self._telemetry.get("pool_blocks") - status.withdrawn)
 
     def _move(self) -> None:
         orders, bound = self._orders, self._bound

@@ -60,10 +60,12 @@ class FakeSidecar:
 
     def rings(self) -> int:
         """Counts the bells that arrived since the last look."""
-        count = 0
+        count, patience = 0, self.bell.gettimeout()
+        self.bell.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            while self.bell.recv(16, socket.MSG_DONTWAIT):
+            while self.bell.recv(16):
                 count += 1
+        self.bell.settimeout(patience)
         return count
 
     def wait(self, what: Callable[[dict[str, int]], bool], timeout: float = 10.0) -> dict[str, int]:
