@@ -42,8 +42,8 @@ func detect(ctx context.Context, c *client) (string, error) {
 	return f.kind, nil
 }
 
-// look goes from what only one kind has to what all have. Every question is a GET
-// that changes nothing.
+// look goes from what only one kind has to what all have. No question changes
+// anything.
 func look(ctx context.Context, c *client) (found, error) {
 	var f found
 	var st emulatorState
@@ -90,6 +90,7 @@ func lookElsewhere(ctx context.Context, c *client, f found) (found, error) {
 	err := c.getJSON(ctx, "/v2", &v)
 	if err == nil && strings.Contains(strings.ToLower(v.Name), "triton") {
 		f.kind, f.version = KindTriton, v.Version
+		f.models, f.modelsErr = c.tritonModels(ctx)
 		return f, nil
 	}
 	if gone(ctx, err) {
@@ -103,6 +104,24 @@ func lookElsewhere(ctx context.Context, c *client, f found) (found, error) {
 		return f, ctx.Err()
 	}
 	return f, fmt.Errorf("engine %s: %w at %s: got %s; want a server that lists its models at /v1/models, or Triton at /v2", c.name, ErrNoServer, c.base, f.tried)
+}
+
+// tritonModels lists the models that are loaded. The question is a POST all the
+// same; servers may restrict it.
+func (c *client) tritonModels(ctx context.Context) (list modelList, err error) {
+	const path = "/v2/repository/index"
+	a, err := c.do(ctx, http.MethodPost, path, []byte("{}"))
+	if err != nil {
+		return list, err
+	}
+	var index []struct{ Name, State string }
+	err = c.decode(path, a.body, &index)
+	for _, m := range index {
+		if m.State == "READY" {
+			list.add(m.Name, 0)
+		}
+	}
+	return list, err
 }
 
 // gone says that asking on is of no use.
