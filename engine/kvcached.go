@@ -168,7 +168,7 @@ func (e *kvcached) sample(info segmentInfo) Sample {
 	}
 	s.Evictable = s.Held - s.Needed
 	if s.BytesPerToken == 0 && srv.tokens > 0 {
-		s.BytesPerToken = e.note.Initial / size.Bytes(srv.tokens)
+		s.BytesPerToken = e.note.Largest / size.Bytes(srv.tokens)
 	}
 	if e.cfg.BlockTokens > 0 {
 		s.BlockTokens = e.cfg.BlockTokens

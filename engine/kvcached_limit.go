@@ -26,6 +26,9 @@ type limitNote struct {
 	// Initial is the limit that the engine began with. A larger one makes it hand
 	// out pages that it has no addresses for.
 	Initial size.Bytes `json:"initial_bytes"`
+	// Largest is the largest limit seen in this segment: what the server's tokens
+	// are the tokens of. A limit that somebody lowered makes no token smaller.
+	Largest size.Bytes `json:"largest_bytes"`
 	// Asked is the last order's bound and Written the limit that came of it, Before
 	// what stood in the segment then: a note is written first, so either may be there
 	// after a crash.
@@ -42,13 +45,13 @@ func (n limitNote) follow(s segmentInfo) limitNote {
 	limit := size.Bytes(s.limit)
 	switch {
 	case n.Inode != s.inode || n.Initial <= 0:
-		return limitNote{Inode: s.inode, Initial: limit, Before: limit}
+		return limitNote{Inode: s.inode, Initial: limit, Largest: limit, Before: limit}
 	case limit == n.Written:
 		return n
 	case limit == n.Before:
-		return limitNote{Inode: s.inode, Initial: n.Initial, Before: limit}
+		return limitNote{Inode: s.inode, Initial: n.Initial, Largest: max(n.Largest, limit), Before: limit}
 	}
-	return limitNote{Inode: s.inode, Initial: min(n.Initial, limit), Before: limit}
+	return limitNote{Inode: s.inode, Initial: min(n.Initial, limit), Largest: max(n.Largest, limit), Before: limit}
 }
 
 // ordered is the note of an order.
@@ -93,7 +96,7 @@ func notePath(segment string) string { return segment + ".lull" }
 func decodeNote(raw []byte) limitNote {
 	var n limitNote
 	if json.Unmarshal(raw, &n) != nil || n.Initial <= 0 || int64(n.Initial) > segmentMost ||
-		n.Written < 0 || n.Written >= n.Initial || n.Before < 0 || n.Before > size.Bytes(segmentMost) {
+		n.Written < 0 || n.Written >= n.Initial || n.Before < 0 || n.Before > size.Bytes(segmentMost) || n.Largest < n.Initial || n.Largest > size.Bytes(segmentMost) {
 		return limitNote{}
 	}
 	return n

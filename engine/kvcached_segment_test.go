@@ -101,19 +101,19 @@ func TestSegmentLockedByAStoppedEngineDoesNotHang(t *testing.T) {
 
 func TestNoteFollowsTheSegment(t *testing.T) {
 	const g = int64(size.GiB)
-	ours := limitNote{Inode: 7, Initial: 10 * size.GiB, Before: 10 * size.GiB, Asked: 4 * size.GiB, Written: 4 * size.GiB, Epoch: 9}
+	ours := limitNote{Inode: 7, Initial: 10 * size.GiB, Largest: 10 * size.GiB, Before: 10 * size.GiB, Asked: 4 * size.GiB, Written: 4 * size.GiB, Epoch: 9}
 	for name, c := range map[string]struct {
 		note  limitNote
 		inode uint64
 		limit int64
 		want  limitNote
 	}{
-		"first look":                            {limitNote{}, 7, 10 * g, limitNote{Inode: 7, Initial: 10 * size.GiB, Before: 10 * size.GiB}},
+		"first look":                            {limitNote{}, 7, 10 * g, limitNote{Inode: 7, Initial: 10 * size.GiB, Largest: 10 * size.GiB, Before: 10 * size.GiB}},
 		"our order stands":                      {ours, 7, 4 * g, ours},
-		"crash before the limit was written":    {ours, 7, 10 * g, limitNote{Inode: 7, Initial: 10 * size.GiB, Before: 10 * size.GiB}},
-		"a new file":                            {ours, 8, 6 * g, limitNote{Inode: 8, Initial: 6 * size.GiB, Before: 6 * size.GiB}},
-		"kvctl or a smaller engine in the file": {ours, 7, 6 * g, limitNote{Inode: 7, Initial: 6 * size.GiB, Before: 6 * size.GiB}},
-		"a larger engine in the file":           {ours, 7, 20 * g, limitNote{Inode: 7, Initial: 10 * size.GiB, Before: 20 * size.GiB}},
+		"crash before the limit was written":    {ours, 7, 10 * g, limitNote{Inode: 7, Initial: 10 * size.GiB, Largest: 10 * size.GiB, Before: 10 * size.GiB}},
+		"a new file":                            {ours, 8, 6 * g, limitNote{Inode: 8, Initial: 6 * size.GiB, Largest: 6 * size.GiB, Before: 6 * size.GiB}},
+		"kvctl or a smaller engine in the file": {ours, 7, 6 * g, limitNote{Inode: 7, Initial: 6 * size.GiB, Largest: 10 * size.GiB, Before: 6 * size.GiB}},
+		"a larger engine in the file":           {ours, 7, 20 * g, limitNote{Inode: 7, Initial: 10 * size.GiB, Largest: 20 * size.GiB, Before: 20 * size.GiB}},
 	} {
 		if got := c.note.follow(segmentInfo{inode: c.inode, limit: c.limit}); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
@@ -158,7 +158,7 @@ func TestPageIDIsLearnedFromWhatIsMapped(t *testing.T) {
 
 func TestNoteOfSomebodyElseOrDamagedSaysNothing(t *testing.T) {
 	segment := filepath.Join(t.TempDir(), "kvcached_x")
-	good := limitNote{Inode: 1, Initial: 9, Before: 9, Asked: 5, Written: 5, Epoch: 3}
+	good := limitNote{Inode: 1, Initial: 9, Largest: 9, Before: 9, Asked: 5, Written: 5, Epoch: 3}
 	if err := writeNote(segment, good); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestNoteOfSomebodyElseOrDamagedSaysNothing(t *testing.T) {
 	if got := readNote(segment); got != (limitNote{}) {
 		t.Errorf("writable for all: got %+v, want nothing", got)
 	}
-	for _, text := range []string{"", "x", `{"inode":1,"initial_bytes":9,"written_bytes":9}`, `{"inode":1,"initial_bytes":-9}`, `{"initial_bytes":9,"before_bytes":-1}`} {
+	for _, text := range []string{"", "x", `{"inode":1,"initial_bytes":9,"written_bytes":9}`, `{"inode":1,"initial_bytes":-9}`, `{"initial_bytes":9,"largest_bytes":9,"before_bytes":-1}`, `{"initial_bytes":9,"largest_bytes":8}`} {
 		if got := decodeNote([]byte(text)); got != (limitNote{}) {
 			t.Errorf("%q: got %+v, want nothing", text, got)
 		}
@@ -183,7 +183,7 @@ func TestNoteOfSomebodyElseOrDamagedSaysNothing(t *testing.T) {
 }
 
 func FuzzDecodeSegmentAndNote(f *testing.F) {
-	f.Add(rawSegment(9, 4, 0), []byte(`{"inode":1,"initial_bytes":9,"before_bytes":9,"written_bytes":5,"epoch":3}`), int64(7))
+	f.Add(rawSegment(9, 4, 0), []byte(`{"inode":1,"initial_bytes":9,"largest_bytes":9,"before_bytes":9,"written_bytes":5,"epoch":3}`), int64(7))
 	f.Add([]byte{}, []byte(`{"initial_bytes":1e30}`), int64(-1))
 	f.Fuzz(func(t *testing.T, raw, note []byte, ask int64) {
 		s, err := decodeSegment(raw)

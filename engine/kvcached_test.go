@@ -320,6 +320,27 @@ func TestKvcachedRestartThatNobodySawNeverRaisesTheLimitAboveTheNewPool(t *testi
 	}
 }
 
+func TestLimitLoweredByHandCountsAsThePoolAndMakesNoTokenSmaller(t *testing.T) {
+	r := newKVRig(t)
+	startKVMapped(t, r.segment, kvPool)
+	before := observe(t, r.e)
+	f, err := os.OpenFile(r.segment, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := writeLimit(f, 5*kvPage); err != nil { // kvctl limit
+		t.Fatal(err)
+	}
+	s := observe(t, r.e)
+	if s.Pool != 5*kvPage || s.Bound != 5*kvPage || s.BytesPerToken != before.BytesPerToken {
+		t.Errorf("pool %v, bound %v, %v a token, want 5 pages and %v", s.Pool, s.Bound, s.BytesPerToken, before.BytesPerToken)
+	}
+	if s := r.bound(t, 1, kvPool); s.Bound != 5*kvPage-1 {
+		t.Errorf("bound %d, want one byte below the limit by hand", s.Bound)
+	}
+}
+
 func TestKvcachedNewFileOfTheSameNameBeginsAnew(t *testing.T) {
 	r := newKVRig(t)
 	p := startKVMapped(t, r.segment, kvPool)
