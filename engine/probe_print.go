@@ -56,7 +56,7 @@ func (r Report) printSeen(b *bytes.Buffer) {
 	if s.UsageFrac >= 0 {
 		use = fmt.Sprintf("%.1f%% of the pool in use", 100*s.UsageFrac)
 	}
-	if r.Can.ObserveLogical {
+	if r.Can.ObserveLogical && s.Note == "" || s.UsageFrac >= 0 {
 		line(b, "now", "%d running, %d waiting, %s", s.Running, s.Waiting, use)
 	}
 	if s.Note != "" {

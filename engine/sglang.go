@@ -138,16 +138,12 @@ func largest(a, b float64) float64 { return max(a, b) }
 func plus(a, b float64) float64    { return a + b }
 
 // perRank reads a gauge that every tensor- and pipeline-parallel rank publishes
-// alike: the largest of those, joined by how over the data-parallel ones. Series of
-// one priority are left out; their sum has an empty label.
+// alike: the largest of those, joined by how over the data-parallel ones. Beside
+// the series of each priority stands one of all, which is the largest.
 func (f families) perRank(name string, how func(a, b float64) float64) (float64, error) {
 	ranks := map[string]float64{}
 	var order []string
 	for _, m := range f[name].GetMetric() {
-		l := labelsOf(m)
-		if l["priority"] != "" {
-			continue
-		}
 		v, err := count(name, m)
 		if err != nil {
 			return 0, err
