@@ -49,9 +49,11 @@ type kvcached struct {
 	last  segmentInfo
 	lost  limitNote // the note when the server was last gone
 	pages pageIDs
-	// orderedAt is when the last order was written, lowest the least held since it
-	// had to be obeyed: above the limit the engine can only lose pages.
+	// orderedAt is when the last order was written, waited the epoch whose settling
+	// SetBound has waited for, lowest the least held since the order had to be
+	// obeyed: above the limit the engine can only lose pages.
 	orderedAt time.Time
+	waited    uint64
 	lowest    size.Bytes
 	disobeyed bool
 	idleUsed  int64 // used when the server last had no request
@@ -142,12 +144,17 @@ func (e *kvcached) follow(info segmentInfo, fromFile bool) {
 	}
 	e.note, e.last = next, info
 	e.pages.see(info)
-	if e.note.Written == 0 || e.orderedAt.IsZero() || e.now().Sub(e.orderedAt) < kvcachedSettle {
+	if e.note.Written == 0 || e.orderedAt.IsZero() || e.settling() {
 		e.lowest = math.MaxInt64
 		return
 	}
 	e.disobeyed = e.disobeyed || info.held() > max(e.note.Written, e.lowest)
 	e.lowest = min(e.lowest, info.held())
+}
+
+// settling says that the engine need not have seen the last order yet; mu is held.
+func (e *kvcached) settling() bool {
+	return !e.orderedAt.IsZero() && e.waited != e.note.Epoch && e.now().Sub(e.orderedAt) < kvcachedSettle
 }
 
 // sample turns the segment into bytes; mu is held.
@@ -158,8 +165,13 @@ func (e *kvcached) sample(info segmentInfo) Sample {
 		UsageFrac: min(1, float64(info.used)/float64(e.note.Initial)), Running: srv.running, Waiting: srv.waiting, Preemptions: srv.preemptions,
 		BytesPerToken: e.cfg.BytesPerToken, BlockTokens: srv.blockTokens, MaxModelLen: srv.maxModelLen,
 	}
-	if e.note.Written == s.Bound {
-		s.BoundEpoch = e.note.Epoch
+	if n := e.note; n.Written == s.Bound {
+		s.BoundEpoch = n.Epoch
+		if n.Written < n.Before && e.settling() {
+			// It may still map up to the limit before. No order has the epoch 1: by 0 the
+			// caller would take it for an engine that restarted.
+			s.Bound, s.BoundEpoch = n.Before, max(1, n.Prior)
+		}
 	}
 	// Cached prefixes are in use by kvcached's count. With no request in the server
 	// nothing else can be; more than there was then is a request's.

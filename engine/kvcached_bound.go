@@ -35,6 +35,9 @@ func (e *kvcached) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (Sa
 		case <-timer.C:
 		}
 	}
+	e.mu.Lock()
+	e.waited = epoch
+	e.mu.Unlock()
 	s, err := e.look(ctx)
 	if err == nil && (s.Bound != limit || s.BoundEpoch != epoch) {
 		err = fmt.Errorf("the segment says %v of epoch %d after the wait, want %v; somebody else wrote it, or the engine restarted", s.Bound, s.BoundEpoch, limit)

@@ -36,6 +36,8 @@ type limitNote struct {
 	Written size.Bytes `json:"written_bytes"`
 	Before  size.Bytes `json:"before_bytes"`
 	Epoch   uint64     `json:"epoch"`
+	// Prior is the epoch of Before, 0 if it was nobody's order.
+	Prior uint64 `json:"prior_epoch"`
 }
 
 // follow is the note after a look at the segment. A limit that is not ours is
@@ -56,7 +58,8 @@ func (n limitNote) follow(s segmentInfo) limitNote {
 
 // ordered is the note of an order.
 func (n limitNote) ordered(s segmentInfo, epoch uint64, asked, limit size.Bytes) limitNote {
-	n.Before, n.Asked, n.Written, n.Epoch = size.Bytes(s.limit), asked, limit, epoch
+	n.Before, n.Prior = size.Bytes(s.limit), n.Epoch
+	n.Asked, n.Written, n.Epoch = asked, limit, epoch
 	return n
 }
 

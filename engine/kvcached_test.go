@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lull-project/lull/size"
 )
 
@@ -229,6 +231,35 @@ func TestKvcachedLimitIsConfirmedWhenTheEngineMustHaveSeenIt(t *testing.T) {
 	}
 }
 
+func TestKvcachedShowsALowerLimitOnlyWhenTheEngineMustHaveSeenIt(t *testing.T) {
+	r := newKVRig(t)
+	startKVMapped(t, r.segment, kvPool)
+	observe(t, r.e)
+	for _, c := range []struct {
+		epoch        uint64
+		ask          size.Bytes
+		before       size.Bytes
+		beforesEpoch uint64
+	}{{7, 4 * kvPage, kvPool, 1}, {8, 2 * kvPage, 4 * kvPage, 7}} {
+		if _, wait, err := r.e.order(t.Context(), c.epoch, c.ask); err != nil || wait != kvcachedSettle {
+			t.Fatalf("order: wait %v, error %v, want %v", wait, err, kvcachedSettle)
+		}
+		if s := observe(t, r.e); s.Bound != c.before || s.BoundEpoch != c.beforesEpoch {
+			t.Errorf("at once: bound %v of epoch %d, want %v of %d: it may still map that", s.Bound, s.BoundEpoch, c.before, c.beforesEpoch)
+		}
+		r.now = r.now.Add(kvcachedSettle)
+		if s := observe(t, r.e); s.Bound != c.ask || s.BoundEpoch != c.epoch {
+			t.Errorf("settled: bound %v of epoch %d, want %v of %d", s.Bound, s.BoundEpoch, c.ask, c.epoch)
+		}
+	}
+	if _, wait, err := r.e.order(t.Context(), 9, 8*kvPage); err != nil || wait != 0 {
+		t.Fatalf("raised: wait %v, error %v, want none", wait, err)
+	}
+	if s := observe(t, r.e); s.Bound != 8*kvPage || s.BoundEpoch != 9 {
+		t.Errorf("raised: bound %v of epoch %d, want it at once", s.Bound, s.BoundEpoch)
+	}
+}
+
 func TestKvcachedReportsUseAboveTheLimit(t *testing.T) {
 	r := newKVRig(t)
 	p := startKVMapped(t, r.segment, kvPool)
@@ -258,12 +289,17 @@ func TestKvcachedWritesNothingButTheLimitWhileTheEngineWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		allowed[strconv.Itoa(int(limit))] = true
-		s, err := r.e.look(t.Context())
-		if err != nil || s.Bound != limit || s.BoundEpoch != uint64(i+1) {
-			t.Fatalf("order %d: read back %+v, %v, want %v: the engine's write took it away", i+1, s, err, limit)
-		}
-		if s.Held%kvPage != 0 || s.Held > 8*kvPage {
-			t.Fatalf("order %d: held %d, want whole pages, at most 8: half of a write was read", i+1, s.Held)
+		err = withSegment(t.Context(), r.segment, unix.LOCK_SH, func(_ *os.File, s segmentInfo) error {
+			if size.Bytes(s.limit) != limit {
+				t.Fatalf("order %d: read back %d, want %v: the engine's write took it away", i+1, s.limit, limit)
+			}
+			if s.held()%kvPage != 0 || s.held() > 8*kvPage {
+				t.Fatalf("order %d: held %d, want whole pages, at most 8: half of a write was read", i+1, s.held())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	if !p.out.Scan() {
