@@ -48,7 +48,7 @@ type Device struct {
 // Engine is one LLM server.
 type Engine struct {
 	Name string `koanf:"name"`
-	// Kind is auto, emulator, vllm, lull-vllm, llamacpp or openai.
+	// Kind is one of engine.Kinds.
 	Kind string `koanf:"kind"`
 	URL  string `koanf:"url"`
 	// Devices are the ids of the devices that its KV cache takes bytes from, alike.
@@ -73,6 +73,12 @@ type Engine struct {
 	// Page is lull-vllm's page, an absolute path that ends in .page; empty means
 	// /dev/shm/lull-UID/vllm.page, which is the plugin's default too.
 	Page string `koanf:"page"`
+	// Segment is kvcached's shared-memory segment, /dev/shm/ and the server's
+	// KVCACHED_IPC_NAME; kind kvcached needs it.
+	Segment string `koanf:"segment"`
+	// MetricsURL is where Triton publishes its metrics; empty means port 8002 of the
+	// host of URL.
+	MetricsURL string `koanf:"metrics_url"`
 }
 
 // Trainers is the control channel.

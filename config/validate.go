@@ -7,15 +7,16 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
+	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/trainer"
 )
 
 var (
-	plainName   = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
-	engineKinds = []string{"auto", "emulator", "vllm", "lull-vllm", "llamacpp", "openai"}
-	logLevels   = []string{"debug", "info", "warn", "error"}
+	plainName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
+	logLevels = []string{"debug", "info", "warn", "error"}
 )
 
 // Validate names the key, the value and the rule of the first thing wrong. The
@@ -109,24 +110,23 @@ func (f File) validateEngines(devices map[string]bool) error {
 	if len(f.Engines) == 0 {
 		return fmt.Errorf("engines: got none, want at least one with a url")
 	}
-	names := map[string]bool{}
+	names, urls, segments := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i, e := range f.Engines {
 		key := fmt.Sprintf("engines[%d]", i)
-		u, err := url.Parse(e.URL)
-		switch {
-		case e.Name == "":
-			return fmt.Errorf("%s.name: got \"\", want a name", key)
+		if err := e.validate(key); err != nil {
+			return err
+		}
+		switch at := strings.TrimRight(e.URL, "/"); {
 		case names[e.Name]:
 			return fmt.Errorf("%s.name: got %q again, want each engine once", key, e.Name)
-		case !slices.Contains(engineKinds, e.Kind):
-			return fmt.Errorf("%s.kind: got %q, want one of %v", key, e.Kind, engineKinds)
-		case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-			return fmt.Errorf("%s.url: got %q, want http://host:port or https://host:port", key, e.URL)
-		case e.Page != "" && (!filepath.IsAbs(e.Page) || filepath.Ext(e.Page) != ".page"):
-			return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
-		}
-		if u.Host == f.Listen {
+		case urls[at]:
+			return fmt.Errorf("%s.url: got %q again, want each server once: two engines cannot be read at one address", key, e.URL)
+		case segments[e.Segment]:
+			return fmt.Errorf("%s.segment: got %q again, want each engine's own", key, e.Segment)
+		case hostOf(e.URL) == f.Listen:
 			return fmt.Errorf("%s.url: got %q, want the LLM server's address: this is Lull's own (listen)", key, e.URL)
+		default:
+			urls[at], segments[e.Segment] = true, e.Segment != ""
 		}
 		for _, id := range e.Devices {
 			if !devices[id] {
@@ -136,4 +136,34 @@ func (f File) validateEngines(devices map[string]bool) error {
 		names[e.Name] = true
 	}
 	return nil
+}
+
+// validate looks at one engine by itself.
+func (e Engine) validate(key string) error {
+	switch {
+	case e.Name == "":
+		return fmt.Errorf("%s.name: got \"\", want a name", key)
+	case !slices.Contains(engine.Kinds(), e.Kind):
+		return fmt.Errorf("%s.kind: got %q, want one of %v", key, e.Kind, engine.Kinds())
+	case hostOf(e.URL) == "":
+		return fmt.Errorf("%s.url: got %q, want http://host:port or https://host:port", key, e.URL)
+	case e.Page != "" && (!filepath.IsAbs(e.Page) || filepath.Ext(e.Page) != ".page"):
+		return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
+	case e.Kind == engine.KindKvcached && !filepath.IsAbs(e.Segment):
+		return fmt.Errorf("%s.segment: got %q, want /dev/shm/ and the server's KVCACHED_IPC_NAME (see docs/ENGINES.md)", key, e.Segment)
+	case e.Segment != "" && e.Kind != engine.KindKvcached:
+		return fmt.Errorf("%s.segment: got %q for the kind %s, want it for kvcached only", key, e.Segment, e.Kind)
+	case e.MetricsURL != "" && hostOf(e.MetricsURL) == "":
+		return fmt.Errorf("%s.metrics_url: got %q, want http://host:port or https://host:port", key, e.MetricsURL)
+	}
+	return nil
+}
+
+// hostOf is the host:port of an http or https URL, empty for anything else.
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return ""
+	}
+	return u.Host
 }

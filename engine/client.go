@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lull-project/lull/size"
@@ -24,6 +25,24 @@ type client struct {
 	timeout    time.Duration
 	http       *http.Client
 	now        func() time.Time
+
+	renewMu   sync.Mutex
+	renewedAt time.Time
+}
+
+// renewEvery is how old a kept connection may grow. Two servers that share a port
+// (SO_REUSEPORT) are told apart by new connections only: a kept one stays with the
+// server that took it. Shorter costs handshakes, longer finds a twin later.
+const renewEvery = time.Second
+
+// renew drops kept connections when they have grown old.
+func (c *client) renew() {
+	c.renewMu.Lock()
+	defer c.renewMu.Unlock()
+	if now := c.now(); now.Sub(c.renewedAt) >= renewEvery {
+		c.renewedAt = now
+		c.http.CloseIdleConnections()
+	}
 }
 
 func newClient(c Config) *client {
@@ -50,6 +69,11 @@ func (c *client) Name() string { return c.name }
 type answer struct {
 	header http.Header
 	body   []byte
+}
+
+// at is a client of the same engine for another address.
+func (c *client) at(base string) *client {
+	return &client{name: c.name, base: base, timeout: c.timeout, http: c.http, now: c.now}
 }
 
 // get reads path with at most maxBody bytes.

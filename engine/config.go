@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,16 +14,25 @@ import (
 
 // The kinds of server, as configs spell them.
 const (
-	KindAuto      = "auto"
-	KindEmulator  = "emulator"
-	KindVLLM      = "vllm"
-	KindLullVLLM  = "lull-vllm"
-	KindLlamaCPP  = "llamacpp"
-	KindOpenAI    = "openai"
-	kindNameOfAll = "auto, emulator, vllm, lull-vllm, llamacpp or openai"
+	KindAuto     = "auto"
+	KindEmulator = "emulator"
+	KindVLLM     = "vllm"
+	KindLullVLLM = "lull-vllm"
+	KindKvcached = "kvcached"
+	KindSGLang   = "sglang"
+	KindTriton   = "triton"
+	KindLlamaCPP = "llamacpp"
+	KindTGI      = "tgi"
+	KindOllama   = "ollama"
+	KindOpenAI   = "openai"
 )
 
-var kinds = []string{KindAuto, KindEmulator, KindVLLM, KindLullVLLM, KindLlamaCPP, KindOpenAI}
+// Kinds are all kinds that a config may name.
+func Kinds() []string {
+	return []string{
+		KindAuto, KindEmulator, KindVLLM, KindLullVLLM, KindKvcached, KindSGLang, KindTriton, KindLlamaCPP, KindTGI, KindOllama, KindOpenAI,
+	}
+}
 
 // Config is one server to open.
 type Config struct {
@@ -36,6 +46,12 @@ type Config struct {
 	PID int
 	// Page is the path of lull-vllm's shared-memory page.
 	Page string
+	// Segment is the path of kvcached's shared-memory segment, which is
+	// /dev/shm/KVCACHED_IPC_NAME.
+	Segment string
+	// MetricsURL is where Triton publishes its metrics; empty means port 8002 of
+	// URL's host.
+	MetricsURL string
 	// Pool, BytesPerToken and BlockTokens replace what the server says, and fill
 	// in what it does not; 0 leaves it to the server.
 	Pool          size.Bytes
@@ -69,23 +85,32 @@ func (c Config) withDefaults() Config {
 		c.Now = d.Now
 	}
 	c.URL = strings.TrimRight(c.URL, "/")
+	c.MetricsURL = strings.TrimRight(c.MetricsURL, "/")
 	return c
 }
 
 // Validate names the key, the value and the rule of the first thing wrong.
 func (c Config) Validate() error {
-	u, err := url.Parse(c.URL)
 	switch {
 	case c.Name == "":
 		return fmt.Errorf("engine: name: got %q, want a name", c.Name)
-	case !slices.Contains(kinds, c.Kind):
-		return fmt.Errorf("engine %s: kind: got %q, want %s", c.Name, c.Kind, kindNameOfAll)
-	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+	case !slices.Contains(Kinds(), c.Kind):
+		return fmt.Errorf("engine %s: kind: got %q, want one of %v", c.Name, c.Kind, Kinds())
+	case !isHTTP(c.URL):
 		return fmt.Errorf("engine %s: url: got %q, want http://host:port or https://host:port", c.Name, c.URL)
+	case c.MetricsURL != "" && !isHTTP(c.MetricsURL):
+		return fmt.Errorf("engine %s: metrics_url: got %q, want http://host:port or https://host:port", c.Name, c.MetricsURL)
+	case c.Kind == KindKvcached && !filepath.IsAbs(c.Segment):
+		return fmt.Errorf("engine %s: segment: got %q, want the path of kvcached's segment, /dev/shm/ and its KVCACHED_IPC_NAME", c.Name, c.Segment)
 	case c.Timeout <= 0:
 		return fmt.Errorf("engine %s: timeout: got %v, want more than 0", c.Name, c.Timeout)
 	case c.Pool < 0 || c.BytesPerToken < 0 || c.BlockTokens < 0:
 		return fmt.Errorf("engine %s: pool, bytes_per_token, block_tokens: got %v, %v, %d, want 0 or more", c.Name, c.Pool, c.BytesPerToken, c.BlockTokens)
 	}
 	return nil
+}
+
+func isHTTP(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }

@@ -5,7 +5,8 @@
 // emulator's state) and nothing of budgets, trainers or policy: it never decides,
 // never logs and never retries. Every call is one or two bounded HTTP exchanges
 // under the caller's context and Config.Timeout, or reads and writes of
-// lull-vllm's pages; its Shortages starts the one goroutine, which Close ends.
+// lull-vllm's pages or kvcached's segment; lull-vllm's Shortages starts the one
+// goroutine, which Close ends. Probe asks an endpoint what it is.
 //
 //	e, err := engine.Open(engine.Config{Name: "main", Kind: "auto", URL: "http://127.0.0.1:8000"})
 //	s, err := e.Observe(ctx)          // s.Held, s.Needed, s.Running ...

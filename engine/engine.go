@@ -32,7 +32,7 @@ type Bounder interface {
 
 // Capabilities is what a kind of server lets Lull see and do.
 type Capabilities struct {
-	// Kind is emulator, vllm, lull-vllm, llamacpp or openai, never auto.
+	// Kind is one of Kinds, never auto.
 	Kind string
 	// ObservePhysical: Sample.Held is what the server physically maps, by its own
 	// books.
@@ -67,13 +67,15 @@ type Sample struct {
 	// it. A static server's Bound is its Pool.
 	Bound      size.Bytes `json:"bound_bytes"`
 	BoundEpoch uint64     `json:"bound_epoch"`
-	// Pool is the whole KV pool.
-	Pool size.Bytes `json:"pool_bytes"`
+	// Pool is the whole KV pool, PoolTokens how many tokens it takes; servers that
+	// count in tokens leave Pool unknown unless the bytes of a token are given.
+	Pool       size.Bytes `json:"pool_bytes"`
+	PoolTokens int        `json:"pool_tokens,omitempty"`
 	// Resident is the server's bytes that cannot move, beyond Baseline: the bytes
 	// its process had before it took device memory.
 	Resident size.Bytes `json:"resident_bytes"`
 	Baseline size.Bytes `json:"baseline_bytes"`
-	// Short is what waiting requests miss under the bound.
+	// Short is what waiting requests need beyond Needed and the bound does not hold.
 	Short size.Bytes `json:"short_bytes"`
 	// UsageFrac is the fraction of KV blocks in use, 0 to 1; -1 where the server
 	// does not say.
@@ -87,6 +89,9 @@ type Sample struct {
 	BytesPerToken size.Bytes `json:"bytes_per_token"`
 	BlockTokens   int        `json:"block_tokens"`
 	MaxModelLen   int        `json:"max_model_len"`
+	// Note is a sentence about what this server leaves unsaid or does not obey, for
+	// the operator; empty when there is nothing to say.
+	Note string `json:"note,omitempty"`
 }
 
 // Close gives back what an Engine holds open (idle connections, maps).

@@ -62,7 +62,7 @@ func (e *llamaCPP) Observe(ctx context.Context) (Sample, error) {
 	if err := e.getJSON(ctx, "/props", &p); err != nil {
 		return Sample{}, err
 	}
-	if p.TotalSlots <= 0 || p.Defaults.SlotTokens <= 0 {
+	if p.TotalSlots <= 0 || p.TotalSlots > 1<<20 || p.Defaults.SlotTokens <= 0 || p.Defaults.SlotTokens > 1<<30 {
 		return Sample{}, fmt.Errorf("engine %s: %s/props: got total_slots %d and n_ctx %d, want llama.cpp's own numbers above 0", e.name, e.base, p.TotalSlots, p.Defaults.SlotTokens)
 	}
 	s := staticSample(e.cfg, e.now())
@@ -95,7 +95,7 @@ func (e *llamaCPP) slots(ctx context.Context, s *Sample, tokens int) error {
 	for _, l := range slots {
 		if l.Processing {
 			s.Running++
-			used += l.Tokens
+			used += max(0, min(l.Tokens, s.MaxModelLen))
 		}
 	}
 	s.setUsage(min(1, float64(used)/float64(tokens)))

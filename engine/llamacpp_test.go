@@ -22,7 +22,7 @@ func TestLlamaCPPIsAStaticPoolOfSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Sample{
-		At: testTime, Pool: 4 * size.MiB, Held: 4 * size.MiB, Bound: 4 * size.MiB, Needed: size.MiB,
+		At: testTime, Pool: 4 * size.MiB, PoolTokens: 4096, Held: 4 * size.MiB, Bound: 4 * size.MiB, Needed: size.MiB,
 		UsageFrac: 0.25, BytesPerToken: size.KiB, MaxModelLen: 2048, // the metrics were read while nothing ran
 	}
 	if got != want {
@@ -52,6 +52,7 @@ func TestLlamaCPPSaysWhatIsWrong(t *testing.T) {
 		want string
 	}{
 		"no context":   {routes{"/props": `{"total_slots":0}`}, "/props: got total_slots 0 and n_ctx 0, want llama.cpp's own numbers above 0"},
+		"overflow":     {routes{"/props": `{"total_slots":4294967296,"default_generation_settings":{"n_ctx":4294967296}}`}, "/props: got total_slots 4294967296 and n_ctx 4294967296, want"},
 		"props":        {routes{"/props": `<html>`}, `/props: got "<html>", want JSON`},
 		"slots":        {routes{"/props": llamaPropsBody, "/slots": `{}`}, `/slots: got "{}", want JSON`},
 		"metrics":      {routes{"/props": llamaPropsBody, "/metrics": "x 1\n"}, "/metrics: got no llamacpp:requests_processing"},

@@ -220,14 +220,14 @@ func TestLullVLLMRingsWhenAnAllocationFallsShort(t *testing.T) {
 	e := openPeer(t, dir)
 	rang := e.Shortages()
 	setBound(t, e, 1, 2*peerBlock)
-	p.do("short")
+	p.do("short") // a request of 64 + 16 tokens, which are 5 blocks
 	select {
 	case <-rang:
 	case <-time.After(5 * time.Second):
 		t.Fatal("no bell within 5 s")
 	}
-	if s := observe(t, e); s.Waiting != 1 || s.Short != 3*peerBlock {
-		t.Errorf("waiting %d, short %v, want 1 and 3 blocks", s.Waiting, s.Short)
+	if s := observe(t, e); s.Waiting != 1 || s.Short != 5*peerBlock {
+		t.Errorf("waiting %d, short %v, want 1 and 5 blocks beyond the none in use", s.Waiting, s.Short)
 	}
 	if err := Close(e); err != nil {
 		t.Fatal(err)

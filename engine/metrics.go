@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"mime"
+	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
@@ -23,10 +25,23 @@ func (c *client) metrics(ctx context.Context, wanted ...string) (families, error
 		return nil, err
 	}
 	f, err := parseMetrics(a.body, wanted...)
+	if err == nil {
+		err = textOnly(a.header.Get("Content-Type"))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %s/metrics: %w", c.name, c.base, err)
 	}
 	return f, nil
+}
+
+// textOnly refuses a page that calls itself something else: what parses by chance
+// is not a server's own metrics.
+func textOnly(contentType string) error {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if contentType == "" || err == nil && slices.Contains([]string{"text/plain", "application/openmetrics-text"}, kind) {
+		return nil
+	}
+	return fmt.Errorf("got the content type %q, want text/plain; is this the server's own address?", contentType)
 }
 
 // parseMetrics reads Prometheus's text format.
@@ -76,14 +91,26 @@ func value(m *dto.Metric) float64 {
 // server does not publish it.
 func (f families) sum(name string) (total float64, series int, err error) {
 	for _, m := range f[name].GetMetric() {
-		v := value(m)
-		if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-			return 0, 0, fmt.Errorf("%s: got %v, want a number of 0 or more", name, v)
+		v, err := count(name, m)
+		if err != nil {
+			return 0, 0, err
 		}
 		total += v
 		series++
 	}
 	return total, series, nil
+}
+
+// count is one series' number; no server has fewer than none of anything.
+func count(name string, m *dto.Metric) (float64, error) {
+	v := value(m)
+	if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+		return 0, fmt.Errorf("%s: got %v, want a number of 0 or more", name, v)
+	}
+	if v > 1<<53 {
+		return 0, fmt.Errorf("%s: got %v, want a server's own number", name, v)
+	}
+	return v, nil
 }
 
 // first is sum of the first name that is published; the error names them all.
@@ -100,11 +127,15 @@ func (f families) first(names ...string) (total float64, series int, err error) 
 func (f families) labels(name string) []map[string]string {
 	var all []map[string]string
 	for _, m := range f[name].GetMetric() {
-		l := map[string]string{}
-		for _, p := range m.GetLabel() {
-			l[p.GetName()] = p.GetValue()
-		}
-		all = append(all, l)
+		all = append(all, labelsOf(m))
 	}
 	return all
+}
+
+func labelsOf(m *dto.Metric) map[string]string {
+	l := map[string]string{}
+	for _, p := range m.GetLabel() {
+		l[p.GetName()] = p.GetValue()
+	}
+	return l
 }

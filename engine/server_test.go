@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func (r routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	if code, rest, ok := strings.Cut(body, " "); ok && len(code) == 3 && code[0] >= '3' && code[0] <= '5' {
 		w.Header().Set("Location", "/elsewhere")
-		w.WriteHeader(map[string]int{"302": 302, "401": 401, "409": 409, "500": 500, "501": 501, "503": 503}[code])
+		w.WriteHeader(must(strconv.Atoi(code)))
 		body = rest
 	}
 	if strings.HasPrefix(body, "llama ") {
@@ -31,6 +32,13 @@ func (r routes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		body = strings.TrimPrefix(body, "llama ")
 	}
 	_, _ = w.Write([]byte(body))
+}
+
+func must(n int, err error) int {
+	if err != nil {
+		panic(err)
+	}
+	return n
 }
 
 // serve starts a listener that ends with the test.

@@ -22,6 +22,7 @@ func (s *Sample) setPool(tokens int) {
 	if tokens <= 0 {
 		return
 	}
+	s.PoolTokens = tokens
 	if s.Pool == 0 {
 		s.Pool = size.Bytes(tokens) * s.BytesPerToken
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/lull-project/lull/size"
 )
@@ -19,17 +18,16 @@ const (
 	vllmByReason    = "vllm:num_requests_waiting_by_reason"
 	vllmPreemptions = "vllm:num_preemptions" // with _total in the text format
 	vllmCache       = "vllm:cache_config_info"
+	vllmPrompt      = "vllm:prompt_tokens" // with _total, and with _created when it was made
 )
 
 // vllm is a stock vLLM: its pool is allocated at start, so it is static. One
 // reading is GET /metrics, and GET /v1/models once after each start.
 type vllm struct {
 	*client
-	cfg Config
-
-	mu    sync.Mutex
-	asked bool // the model's length was asked for since the server was last gone
-	max   int
+	cfg    Config
+	length modelLength
+	twins  twins
 }
 
 func newVLLM(c Config) *vllm { return &vllm{client: newClient(c), cfg: c} }
@@ -41,17 +39,41 @@ func (e *vllm) Capabilities() Capabilities {
 
 // Observe reads the pool's logical use and the queue.
 func (e *vllm) Observe(ctx context.Context) (Sample, error) {
-	f, err := e.metrics(ctx, vllmUsage, vllmUsageOld, vllmRunning, vllmWaiting, vllmPreemptions, vllmCache)
+	e.renew()
+	f, err := e.metrics(ctx, vllmUsage, vllmUsageOld, vllmRunning, vllmWaiting, vllmPreemptions, vllmCache, vllmPrompt)
 	if err != nil {
-		e.forget()
+		e.length.forget()
+		e.twins.missed(err)
 		return Sample{}, err
 	}
 	s := staticSample(e.cfg, e.now())
-	if err := vllmSample(&s, f); err != nil {
+	if err = vllmSample(&s, f); err == nil {
+		var other bool
+		if other, err = e.twins.see(vllmIdentity(f), s.At); other {
+			e.length.forget()
+		}
+	}
+	if err != nil {
 		return Sample{}, fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
 	}
-	s.MaxModelLen = e.maxModelLen(ctx)
+	s.MaxModelLen = e.length.of(ctx, e.client)
 	return s, nil
+}
+
+// vllmIdentity tells one vLLM from another: what it serves and when its counters
+// were made, with a counter that only rises.
+func vllmIdentity(f families) identity {
+	made, _, _ := f.sum(vllmPreemptions + "_created")
+	tokens, _, _ := f.sum(vllmPrompt + "_total")
+	model := ""
+	for _, l := range f.labels(vllmRunning) {
+		model += l["model_name"] + " "
+	}
+	blocks := ""
+	for _, l := range f.labels(vllmCache) {
+		blocks += l["num_gpu_blocks"] + " "
+	}
+	return identity{name: fmt.Sprintf("%sof %sblocks made at %.3f", model, blocks, made), counter: tokens}
 }
 
 // vllmSample adds what vLLM's metrics say to s.
@@ -66,6 +88,11 @@ func vllmSample(s *Sample, f families) error {
 		return fmt.Errorf("%s: got %v, want a fraction in [0, 1]", vllmUsage, usage)
 	}
 	s.setUsage(usage)
+	return vllmQueue(s, f)
+}
+
+// vllmQueue adds the requests that run and wait.
+func vllmQueue(s *Sample, f families) error {
 	running, _, err := f.first(vllmRunning)
 	if err != nil {
 		return err
@@ -98,32 +125,15 @@ func vllmPool(s *Sample, sets []map[string]string) (tokens int) {
 		}
 		tokens += n
 		bytes, _ := strconv.ParseInt(l["kv_cache_memory_bytes"], 10, 64)
-		pool += size.Bytes(bytes)
+		if bytes > 0 && bytes <= segmentMost {
+			pool += size.Bytes(bytes)
+		}
 		if s.BlockTokens == 0 {
 			s.BlockTokens = block
 		}
 	}
 	if s.Pool == 0 && s.BytesPerToken == 0 {
-		s.Pool = max(pool, 0)
+		s.Pool = pool
 	}
 	return tokens
-}
-
-// maxModelLen asks once; a server that does not say is not asked again until it
-// was gone.
-func (e *vllm) maxModelLen(ctx context.Context) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.asked {
-		m, err := e.models(ctx)
-		e.asked = err == nil || statusOf(err) != 0
-		e.max = m.maxLen()
-	}
-	return e.max
-}
-
-func (e *vllm) forget() {
-	e.mu.Lock()
-	e.asked = false
-	e.mu.Unlock()
 }

@@ -95,7 +95,7 @@ func TestEventsAboutUnknownPartiesChangeNothing(t *testing.T) {
 	h.Step(Tick{})
 	before := h.Snapshot()
 	for _, e := range []Event{
-		EngineSeen{Engine: "x", Held: mib}, EngineDown{Engine: "x"}, EngineUp{Engine: "x"}, BoundSet{Engine: "x"}, BoundFailed{Engine: "x"},
+		EngineSeen{Engine: "x", Held: mib}, EngineDown{Engine: "x"}, EngineUnread{Engine: "x"}, EngineUp{Engine: "x"}, BoundSet{Engine: "x"}, BoundFailed{Engine: "x"},
 		Hello{Trainer: "t", Device: "x"}, Acked{Trainer: "t"}, FloorAsked{Trainer: "t", Floor: mib}, TrainerGone{Trainer: "t"},
 		TrainerSeen{Trainer: "t", Bytes: mib}, CapacitySeen{Device: "x"}, Finished{ID: "r"}, Progressed{Counts: []Progress{{ID: "r", OutputTokens: 3}}},
 		BoundSet{Engine: "llm", Epoch: 3}, BoundFailed{Engine: "llm", Epoch: 3}, EngineUp{Engine: "llm"},

@@ -29,6 +29,7 @@ type engine struct {
 	retryWait time.Duration
 
 	seen, fenced, down bool
+	unread             bool     // the last reading failed; what is known of it is old
 	keepsEpochs        bool     // its samples carry the epoch of its bound
 	unexplained        [2]Bytes // KV beyond our requests, the last two samples
 	short              Bytes    // what waiting requests lack under the bound

@@ -97,6 +97,14 @@ type EngineDown struct {
 	Engine EngineID
 }
 
+// EngineUnread is an engine whose last reading failed: it did not answer in time,
+// or what it said was not understood. Nothing is known against its serving, so
+// only growth waits, until it is seen again.
+type EngineUnread struct {
+	At     At
+	Engine EngineID
+}
+
 // EngineUp is an engine that answers (again). Its bound is fenced before
 // anything else.
 type EngineUp struct {
@@ -196,6 +204,7 @@ func (e Finished) when() At       { return e.At }
 func (e EngineSeen) when() At     { return e.At }
 func (e AllocDelaySeen) when() At { return e.At }
 func (e EngineDown) when() At     { return e.At }
+func (e EngineUnread) when() At   { return e.At }
 func (e EngineUp) when() At       { return e.At }
 func (e BoundSet) when() At       { return e.At }
 func (e BoundFailed) when() At    { return e.At }

@@ -57,7 +57,7 @@ func (h *Handover) mayGrow(d *device) bool {
 		return false
 	}
 	for _, e := range d.engines {
-		if !e.seen || !e.fenced || e.down {
+		if !e.seen || e.unread || !e.fenced || e.down {
 			return false
 		}
 	}

@@ -109,6 +109,8 @@ func (h *Handover) dispatch(e Event) {
 		h.onAllocDelaySeen(e)
 	case EngineDown:
 		h.onEngineDown(e)
+	case EngineUnread:
+		h.onEngineUnread(e)
 	case EngineUp:
 		h.onEngineUp(e)
 	case BoundSet:

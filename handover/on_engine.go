@@ -7,6 +7,7 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 	if e == nil || e.down {
 		return
 	}
+	e.unread = false
 	e.resident = max(e.resident, s.Resident)
 	if s.BoundEpoch > NewEpoch(h.cfg.Session, h.count) {
 		h.outrank(s.BoundEpoch)
@@ -79,6 +80,13 @@ func (h *Handover) fenceEngine(e *engine, bound Bytes) {
 	}
 	e.mayMap = bound
 	h.setBound(e, min(bound, e.cfg.Pool), "fence")
+}
+
+// onEngineUnread stops growth beside an engine that cannot be read.
+func (h *Handover) onEngineUnread(u EngineUnread) {
+	if e := h.engine(u.Engine); e != nil {
+		e.unread = true
+	}
 }
 
 // onEngineDown charges the engine its whole start until it is up.

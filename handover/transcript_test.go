@@ -237,6 +237,8 @@ func (s *scenario) event(t *testing.T, line string) Event {
 		}
 	case "engine-down":
 		return EngineDown{At: at, Engine: eng}
+	case "engine-unread":
+		return EngineUnread{At: at, Engine: eng}
 	case "engine-up":
 		return EngineUp{At: at, Engine: eng}
 	case "bound-set":

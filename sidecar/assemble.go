@@ -72,6 +72,7 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 	none := handover.EngineConfig{}
 	ec := engine.DefaultConfig()
 	ec.Name, ec.Kind, ec.URL, ec.PID, ec.Page = c.Name, c.Kind, c.URL, c.PID, c.Page
+	ec.Segment, ec.MetricsURL = c.Segment, c.MetricsURL
 	ec.Pool, ec.BytesPerToken, ec.BlockTokens = c.Pool, c.BytesPerToken, c.BlockTokens
 	e, err := engine.Open(ec)
 	if err != nil {

@@ -111,13 +111,19 @@ func seenEvent(id handover.EngineID, s engine.Sample, resident size.Bytes) func(
 }
 
 // missed counts a reading that failed. An engine that answers what cannot be
-// read stays up: inference is untouched, and nothing is decided on it.
+// read stays up: inference is untouched, nothing is decided on it, and training
+// does not grow beside it.
 func (e *engineDriver) missed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	e.misses++
-	e.loop.post(ctx, input{do: func(l *loop) { l.view.engine(e.id, engine.Sample{}, err.Error()) }})
+	e.loop.post(ctx, input{
+		do: func(l *loop) { l.view.engine(e.id, engine.Sample{}, err.Error()) },
+		event: func(at handover.At) handover.Event {
+			return handover.EngineUnread{At: at, Engine: e.id}
+		},
+	})
 	unreachable := errors.Is(err, engine.ErrUnreachable) || errors.Is(err, engine.ErrNotReady)
 	if e.up && unreachable && (e.misses >= missesForDown || errors.Is(err, syscall.ECONNREFUSED)) {
 		e.log.Warn("engine is down; training makes room for its start", "engine", e.id, "err", err)

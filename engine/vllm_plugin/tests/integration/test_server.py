@@ -177,11 +177,11 @@ def test_nobody_starves_when_the_sidecar_makes_no_room(
 def test_growth_that_no_request_body_tells_rings(server: Server, sidecar: FakeSidecar) -> None:
     """Beam search needs several times what its body says, and no proxy can see it come."""
     block = sidecar.page()["block_bytes"]
-    sidecar.confirmed(sidecar.order(6 * block))
+    sidecar.confirmed(sidecar.order(3 * block))  # one beam at a time
     sidecar.rings()
     shortages = sidecar.page()["shortages"]
     body = {
-        "model": "tiny", "prompt": [17] * 200, "max_tokens": 60, "use_beam_search": True, "n": 8,
+        "model": "tiny", "prompt": [17] * 300, "max_tokens": 40, "use_beam_search": True, "n": 8,
         "temperature": 0, "ignore_eos": True,
     }  # fmt: skip
     with ThreadPoolExecutor(1) as pool:

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProbeConfig is one endpoint to look at.
+type ProbeConfig struct {
+	// URL is http://host:port or https://host:port of the server itself.
+	URL string
+	// MetricsURL is where Triton publishes its metrics; empty means port 8002.
+	MetricsURL string
+	// Timeout ends the whole of it. Shorter misses a busy server; longer lets a
+	// silent one keep you waiting.
+	Timeout time.Duration
+	// Shm is where kvcached's segments and lull-vllm's pages lie.
+	Shm string
+}
+
+// DefaultProbe has the defaults that do not depend on the endpoint.
+func DefaultProbe() ProbeConfig { return ProbeConfig{Timeout: 5 * time.Second, Shm: "/dev/shm"} }
+
+// Validate names the first thing wrong.
+func (c ProbeConfig) Validate() error {
+	if !isHTTP(c.URL) {
+		return fmt.Errorf("probe: url: got %q, want http://host:port or https://host:port", c.URL)
+	}
+	if c.MetricsURL != "" && !isHTTP(c.MetricsURL) {
+		return fmt.Errorf("probe: metrics-url: got %q, want http://host:port or https://host:port", c.MetricsURL)
+	}
+	if c.Timeout <= 0 {
+		return fmt.Errorf("probe: timeout: got %v, want more than 0", c.Timeout)
+	}
+	return nil
+}
+
+// Report is what an endpoint was seen to be. Print writes it for people.
+type Report struct {
+	URL     string
+	Version string // empty where the server does not say it
+	// Models are named with their longest prompt + answer, where known.
+	Models []string
+	// Owner is who the list of models says that it is from.
+	Owner string
+	// Locked: the list of models is not for everybody.
+	Locked bool
+	// MetricsURL is where Triton's metrics were looked for.
+	MetricsURL string
+	Can        Capabilities
+	Sample     Sample
+	// Trouble is why there is no Sample; nil if there is one.
+	Trouble error
+	// Beside are elastic layers seen on this machine that may be this server's.
+	Beside []Beside
+}
+
+// Beside is kvcached's segment or lull-vllm's page on this machine. Which server
+// it belongs to, it does not say.
+type Beside struct {
+	Kind, Path string
+	Sample     Sample
+}
+
+// Probe asks an endpoint what it is and reads it once as a sidecar would. It
+// changes nothing there. The error wraps ErrUnreachable, ErrNotReady or
+// ErrNoServer where it is one of these.
+func Probe(ctx context.Context, cfg ProbeConfig) (Report, error) {
+	if err := cfg.Validate(); err != nil {
+		return Report{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	ec := DefaultConfig()
+	ec.Name, ec.URL, ec.MetricsURL = "probe", cfg.URL, cfg.MetricsURL
+	ec.Timeout = min(ec.Timeout, cfg.Timeout)
+	ec = ec.withDefaults()
+	c := newClient(ec)
+	defer c.Close()
+	f, err := look(ctx, c)
+	if err != nil {
+		return Report{URL: ec.URL}, probeError(err, cfg.Timeout)
+	}
+	r := Report{URL: ec.URL, Version: f.version, Locked: f.modelsErr != nil}
+	for _, m := range f.models.Data {
+		name := m.ID
+		if m.MaxModelLen > 0 {
+			name = fmt.Sprintf("%s (at most %d tokens)", m.ID, m.MaxModelLen)
+		}
+		r.Models, r.Owner = append(r.Models, name), m.OwnedBy
+	}
+	if ec.Kind = f.kind; ec.Kind == KindTriton {
+		r.MetricsURL = ec.metricsURL()
+	}
+	if err := r.read(ctx, ec); err != nil {
+		return r, err
+	}
+	if onThisMachine(ec.URL) && (f.kind == KindVLLM || f.kind == KindSGLang) {
+		r.Beside = beside(ctx, ec, cfg.Shm)
+	}
+	return r, nil
+}
+
+// read opens the engine and observes it once.
+func (r *Report) read(ctx context.Context, c Config) error {
+	e, err := Open(c)
+	if err != nil {
+		return err
+	}
+	defer Close(e)
+	r.Can = e.Capabilities()
+	r.Sample, r.Trouble = e.Observe(ctx)
+	return nil
+}
+
+// probeError says what an operator can do about it.
+func probeError(err error, limit time.Duration) error {
+	switch {
+	case errors.Is(err, ErrNotReady):
+		return fmt.Errorf("%w: a server answers, and says that it is still starting; ask again when it is ready", err)
+	case errors.Is(err, ErrUnreachable):
+		return fmt.Errorf("%w: is the server running, and is this its own address?", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: nothing was found out in %v; a longer --timeout gives a busy server more time", err, limit)
+	}
+	return err
+}
+
+// onThisMachine says that a URL's host is this machine's loopback.
+func onThisMachine(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// beside looks for living pages of lull-vllm and for segments of kvcached.
+func beside(ctx context.Context, c Config, shm string) []Beside {
+	var out []Beside
+	pages, _ := filepath.Glob(filepath.Join(shm, fmt.Sprintf("lull-%d", os.Getuid()), "*.page"))
+	for _, p := range pages {
+		if c.Kind != KindVLLM {
+			break
+		}
+		c.Page = p
+		e, err := openLullVLLM(c)
+		if err != nil {
+			continue
+		}
+		if s, err := e.Observe(ctx); err == nil {
+			out = append(out, Beside{KindLullVLLM, p, s})
+		}
+		_ = Close(e)
+	}
+	entries, _ := os.ReadDir(shm)
+	for _, d := range entries {
+		info, err := d.Info()
+		if err != nil || info.Size() != segmentSize || !info.Mode().IsRegular() {
+			continue // kvcached's own tool knows its segments by their size too
+		}
+		path := filepath.Join(shm, d.Name())
+		_ = withSegment(ctx, path, unix.LOCK_SH, func(_ *os.File, s segmentInfo) error {
+			out = append(out, Beside{KindKvcached, path, Sample{Held: s.held(), Bound: limitNote{}.follow(s).Initial}})
+			return nil
+		})
+	}
+	return out
+}
