@@ -226,8 +226,8 @@ func TestLullVLLMRingsWhenAnAllocationFallsShort(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("no bell within 5 s")
 	}
-	if s := observe(t, e); s.Waiting != 1 || s.Short != 5*peerBlock {
-		t.Errorf("waiting %d, short %v, want 1 and 5 blocks beyond the none in use", s.Waiting, s.Short)
+	if s := observe(t, e); s.Waiting != 1 || s.Short != 3*peerBlock {
+		t.Errorf("waiting %d, short %v, want 1 and 3 blocks beyond the bound of 2", s.Waiting, s.Short)
 	}
 	if err := Close(e); err != nil {
 		t.Fatal(err)
