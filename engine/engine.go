@@ -75,7 +75,7 @@ type Sample struct {
 	// its process had before it took device memory.
 	Resident size.Bytes `json:"resident_bytes"`
 	Baseline size.Bytes `json:"baseline_bytes"`
-	// Short is what waiting requests need beyond Needed and the bound does not hold.
+	// Short is what waiting requests lack beyond Bound.
 	Short size.Bytes `json:"short_bytes"`
 	// UsageFrac is the fraction of KV blocks in use, 0 to 1; -1 where the server
 	// does not say.
