@@ -62,7 +62,7 @@ class Advice:
 
     def _drop_at_once(self, part: Sequence[Range]) -> bool:
         """Whether one call did it. What it leaves half done is done again: that costs nothing."""
-        vector = (_Vector * len(part))(*part)
+        vector = (_Vector * len(part))(*(_Vector(*each) for each in part))
         done = _libc.syscall(
             ctypes.c_long(_PROCESS_MADVISE),
             ctypes.c_long(self._self),

@@ -8,7 +8,6 @@ import torch
 
 from lull._errors import RuntimeRefusal
 
-
 OURS = "lull._torch.grads"
 """The module of our own hook."""
 
