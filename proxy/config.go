@@ -51,6 +51,19 @@ type Config struct {
 	// the upstream's own limit is the only one.
 	MaxBodyBytes int64
 
+	// Keys are the SHA-256 of the keys of Lull's own clients. With any, a request
+	// needs one of them, as bearer token, X-Api-Key or Api-Key (an OPTIONS request
+	// needs none: a browser's preflight cannot carry one), and no such field reaches
+	// the upstream. Default none: every request passes with what it carries.
+	Keys []KeyHash
+	// UpstreamKey is sent to the upstream as bearer token in place of whatever key
+	// the client sent. Default none.
+	UpstreamKey Secret
+	// TrustForwarded passes Forwarded and X-Forwarded-* on. Default false: a client
+	// may claim anything in them, so they are dropped; true is for a proxy in front
+	// that sets them itself.
+	TrustForwarded bool
+
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// IDPrefix begins every request's ID; empty means a random one per Proxy.
@@ -99,6 +112,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("proxy.body_memory: got %d, want 0 or more", c.BodyMemory)
 	case c.MaxBodyBytes < 0:
 		return fmt.Errorf("proxy.max_body_bytes: got %d, want 0 (none) or more", c.MaxBodyBytes)
+	case !c.UpstreamKey.fits():
+		return fmt.Errorf("proxy.upstream_key: got a value that no header can carry, want printable ASCII without blanks, at most %d bytes", mostKey)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"time"
 )
 
 // pass relays what is not interpreted, unchanged: any method, path and body,
@@ -64,6 +65,10 @@ func (p *Proxy) newPass(to *url.URL) *httputil.ReverseProxy {
 			if id == "" {
 				id = p.newID()
 			}
+			if p.cfg.TrustForwarded {
+				restoreForwarded(pr.Out.Header, pr.In.Header)
+			}
+			p.identify(pr.Out.Header)
 			shapeRequest(pr.Out.Header, id)
 		},
 		ModifyResponse: p.shapePassed,
@@ -87,6 +92,10 @@ func (p *Proxy) shapePassed(res *http.Response) error {
 func (p *Proxy) passFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if x, ok := r.Context().Value(passedKey{}).(*passed); ok && x.upload != nil && x.upload.idled() {
 		badBody(http.StatusRequestTimeout, errUploadIdle).write(w, r.Header.Get("X-Request-Id"), nil)
+		return
+	}
+	if isCut(r.Context()) {
+		leaving(time.Second).write(w, r.Header.Get("X-Request-Id"), nil)
 		return
 	}
 	if r.Context().Err() != nil {
