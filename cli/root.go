@@ -55,6 +55,6 @@ func Root() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(ServeCommand(), EmulateCommand(), DemoCommand(), ConfigCommand(), CalibrateCommand(), ForecastCommand(), BenchCommand())
+	root.AddCommand(ServeCommand(), EmulateCommand(), DemoCommand(), ConfigCommand(), KeyCommand(), CalibrateCommand(), ForecastCommand(), BenchCommand())
 	return root
 }
