@@ -31,6 +31,18 @@ func seenBy(t *testing.T, opts ...rigOption) (*rig, chan http.Header) {
 	}, opts...), seen
 }
 
+// upstreams is the header of the next request that the upstream got.
+func upstreams(t *testing.T, seen chan http.Header) http.Header {
+	t.Helper()
+	select {
+	case h := <-seen:
+		return h
+	case <-time.After(wait):
+		t.Fatal("the upstream got nothing")
+		return nil
+	}
+}
+
 // ask sends a request with a header.
 func (r *rig) ask(method, path string, header http.Header) *http.Response {
 	r.t.Helper()
@@ -63,7 +75,7 @@ func TestKnownKeyPassesAndIsNotForwarded(t *testing.T) {
 				t.Errorf("%s: got %d, want it served", name, res.StatusCode)
 				continue
 			}
-			up := <-seen
+			up := upstreams(t, seen)
 			for _, field := range append(keyFields[:], "Proxy-Authorization") {
 				if v, ok := up[field]; ok {
 					t.Errorf("%s: upstream got %s: %q, want none", name, field, v)
@@ -134,18 +146,18 @@ func TestPreflightNeedsNoKey(t *testing.T) {
 	if res := r.ask("OPTIONS", chatPath, http.Header{"Access-Control-Request-Method": {"POST"}}); res.StatusCode != 200 {
 		t.Errorf("got %d, want it passed: browsers send no key with it", res.StatusCode)
 	}
-	<-seen
+	upstreams(t, seen)
 }
 
 func TestWithoutKeysEveryCredentialPassesAsItIs(t *testing.T) {
 	r, seen := seenBy(t)
-	bothPaths(t, func(_ *testing.T, path string) {
+	bothPaths(t, func(t *testing.T, path string) {
 		r.ask("POST", path, http.Header{"Authorization": {"Bearer theirs"}, "X-Api-Key": {"theirs too"}})
-		if up := <-seen; up.Get("Authorization") != "Bearer theirs" || up.Get("X-Api-Key") != "theirs too" {
+		if up := upstreams(t, seen); up.Get("Authorization") != "Bearer theirs" || up.Get("X-Api-Key") != "theirs too" {
 			t.Errorf("%s: upstream got %v, want both", path, up)
 		}
 		r.ask("POST", path, nil)
-		if up := <-seen; up["Authorization"] != nil {
+		if up := upstreams(t, seen); up["Authorization"] != nil {
 			t.Errorf("%s: upstream got %v, want no credential", path, up)
 		}
 	})
@@ -156,7 +168,7 @@ func TestUpstreamsOwnKeyReplacesTheClients(t *testing.T) {
 		r, seen := seenBy(t, append(opts, withConfig(func(c *Config) { c.UpstreamKey = "engines-own" }))...)
 		bothPaths(t, func(t *testing.T, path string) {
 			r.ask("POST", path, http.Header{"X-Api-Key": {"one"}, "Authorization": {"Bearer one"}})
-			if up := <-seen; strings.Join(up["Authorization"], "|") != "Bearer engines-own" || up["X-Api-Key"] != nil {
+			if up := upstreams(t, seen); strings.Join(up["Authorization"], "|") != "Bearer engines-own" || up["X-Api-Key"] != nil {
 				t.Errorf("%s: upstream got %v, want its own key alone", name, up)
 			}
 		})
@@ -172,7 +184,7 @@ func TestForwardedFieldsPassOnlyWhereTheyAreTrusted(t *testing.T) {
 		r, seen := seenBy(t, withConfig(func(c *Config) { c.TrustForwarded = trusted }))
 		bothPaths(t, func(t *testing.T, path string) {
 			r.ask("POST", path, sent)
-			up := <-seen
+			up := upstreams(t, seen)
 			for k, v := range sent {
 				want := ""
 				if trusted {
@@ -183,7 +195,7 @@ func TestForwardedFieldsPassOnlyWhereTheyAreTrusted(t *testing.T) {
 				}
 			}
 			r.ask("POST", path, http.Header{"Connection": {"X-Forwarded-Host"}, "X-Forwarded-Host": {"hop"}})
-			if up := <-seen; up["X-Forwarded-Host"] != nil {
+			if up := upstreams(t, seen); up["X-Forwarded-Host"] != nil {
 				t.Errorf("trusted %v: upstream got %v, want what Connection names left out", trusted, up)
 			}
 		})

@@ -41,6 +41,9 @@ func TestReloadTakesEffectAndCutsNoStream(t *testing.T) {
 		t.Fatalf("changed %v, restart %v, %v; want %v", changed, restart, err, want)
 	}
 	l.chat(firstEvent + lastEvent + ": other\n\n")
+	if changed, _, err := l.sidecar.Reload(next); err != nil || len(changed) > 0 {
+		t.Errorf("the same again: changed %v, %v; want nothing", changed, err)
+	}
 	up.finish()
 	if rest, err := io.ReadAll(stream.Body); err != nil || string(rest) != lastEvent {
 		t.Errorf("the open stream: got %q, %v; want its end from the upstream of before", rest, err)
@@ -70,6 +73,20 @@ func TestReloadKeepsTheCountsOfAnObjectiveThatIsAsItWas(t *testing.T) {
 	}
 	if ordinary.Total.Within != 0 || ordinary.Total.Beyond != 1 || ordinary.Windows[3].Covered > 60 {
 		t.Errorf("default: %+v, want only what came under the new limit, from then on", ordinary)
+	}
+}
+
+func TestDrainGoesByTheConfigInForce(t *testing.T) {
+	l := newLone(t, newSlow(), func(f *config.File) { f.Proxy.DrainTimeout = time.Hour }, nil)
+	stream := l.open()
+	next := l.file
+	next.Proxy.DrainTimeout = 10 * time.Millisecond
+	if _, _, err := l.sidecar.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	l.end()
+	if _, err := io.ReadAll(stream.Body); err == nil {
+		t.Error("got a clean end, want the stream cut")
 	}
 }
 
