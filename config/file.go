@@ -152,6 +152,9 @@ type Proxy struct {
 	// then is cut, and its client sees that. 0 cuts at once; longer than the
 	// supervisor's own patience, and it kills Lull before the trainers are told.
 	DrainTimeout time.Duration `koanf:"drain_timeout"`
+	// Failover lets the next of the engines serve while one before it is down. All of
+	// them must serve the same models.
+	Failover bool `koanf:"failover"`
 	// UpstreamKeyFile and UpstreamKeyEnv say where the LLM server's own API key is: in
 	// a file, or in a variable of the environment. It replaces whatever key a client
 	// sent. At most one of them.

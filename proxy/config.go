@@ -16,9 +16,14 @@ type Upstream struct {
 
 // Config is all that the data path is told.
 type Config struct {
-	// Upstreams are the servers; the first one serves every request. Default
-	// engine at http://127.0.0.1:8000, where `vllm serve` listens.
+	// Upstreams are the servers; the first one serves every request, or with Failover
+	// the first that is not down. Default engine at http://127.0.0.1:8000, where `vllm serve` listens.
 	Upstreams []Upstream
+	// Failover lets the next upstream serve while one before it is down: it could not
+	// be dialled, or Check found it so. A request whose upstream cannot be dialled
+	// goes to the next one at once. Default false: all of them must serve the same
+	// models, which nobody has said.
+	Failover bool
 	// IdleLimit ends an answer without a byte from the upstream for so long, one
 	// whose client takes no byte for so long, and an upload that stands still for so
 	// long (at most a quarter longer). Default 5m; shorter cuts slow but

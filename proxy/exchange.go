@@ -154,6 +154,9 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 	}
 	x.rec.Forwarded = x.p.cfg.Now()
 	res, err := x.send(ctx)
+	for tries := 1; err != nil && tries < len(x.p.upstreams) && x.elsewhere(ctx, err); tries++ {
+		res, err = x.send(ctx)
+	}
 	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
 		res.Body.Close()
 		err = errors.New("it switched protocols without being asked to")

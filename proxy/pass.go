@@ -6,7 +6,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"time"
 )
 
@@ -50,7 +49,7 @@ type passed struct {
 
 type passedKey struct{}
 
-func (p *Proxy) newPass(to *url.URL) *httputil.ReverseProxy {
+func (p *Proxy) newPass(to upstream) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     p.transport,
 		FlushInterval: -1,
@@ -58,7 +57,7 @@ func (p *Proxy) newPass(to *url.URL) *httputil.ReverseProxy {
 		BufferPool:    bufferPool{p},
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			query := pr.In.URL.RawQuery
-			pr.SetURL(to)
+			pr.SetURL(to.url)
 			pr.Out.URL.RawQuery = query    // as it came, also where it does not parse
 			pr.Out.Trailer = pr.In.Trailer // the map that the server fills at the body's end
 			id := callersID(pr.In.Header)
@@ -72,7 +71,10 @@ func (p *Proxy) newPass(to *url.URL) *httputil.ReverseProxy {
 			shapeRequest(pr.Out.Header, id)
 		},
 		ModifyResponse: p.shapePassed,
-		ErrorHandler:   p.passFailed,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			p.failed(r.Context(), to, err)
+			p.passFailed(w, r, err)
+		},
 	}
 }
 

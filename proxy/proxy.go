@@ -43,11 +43,14 @@ type shared struct {
 	faults   atomic.Int64
 	opaque   atomic.Int64
 	replays  atomic.Int64
+	reroutes atomic.Int64
+	healths  healths
 }
 
 type upstream struct {
-	name string
-	url  *url.URL
+	name   string
+	url    *url.URL
+	health *health
 }
 
 // Stats are counts since New, but for the two that say how many there are now.
@@ -63,6 +66,9 @@ type Stats struct {
 	// Replays are requests sent again because the upstream had closed an idle
 	// connection just as they were sent on it.
 	Replays int64
+	// Reroutes are requests that went to another upstream because theirs could not be
+	// dialled.
+	Reroutes int64
 }
 
 // relayBuffer is the size of one read of an answer, in bytes. Reads return what
@@ -96,8 +102,8 @@ func (s *shared) by(cfg Config) *Proxy {
 	s.bodies.limit.Store(cfg.BodyMemory)
 	for _, u := range cfg.Upstreams {
 		parsed, _ := url.Parse(u.URL) // Validate has parsed it
-		p.upstreams = append(p.upstreams, upstream{name: u.Name, url: parsed})
-		p.passes = append(p.passes, p.newPass(parsed))
+		p.upstreams = append(p.upstreams, upstream{u.Name, parsed, s.healths.of(u.URL)})
+		p.passes = append(p.passes, p.newPass(p.upstreams[len(p.upstreams)-1]))
 	}
 	return p
 }
@@ -158,12 +164,9 @@ func (p *Proxy) InFlight() int64 { return p.inFlight.Load() }
 func (p *Proxy) Stats() Stats {
 	return Stats{
 		InFlight: p.inFlight.Load(), Passing: p.passing.Load(), Faults: p.faults.Load(),
-		Opaque: p.opaque.Load(), Replays: p.replays.Load(),
+		Opaque: p.opaque.Load(), Replays: p.replays.Load(), Reroutes: p.reroutes.Load(),
 	}
 }
-
-// pick chooses the upstream of a request, as an index.
-func (p *Proxy) pick() int { return 0 }
 
 func (p *Proxy) newID() string {
 	return p.prefix + "-" + strconv.FormatUint(p.serial.Add(1), 10)

@@ -19,6 +19,7 @@ type reloader struct {
 	file   config.File // in force
 	front  *front      // nil before the data listener serves
 	first  *proxy.Proxy
+	now    *proxy.Proxy // that of the config in force
 	closed bool
 }
 
@@ -30,7 +31,14 @@ func newReloader(file config.File) *reloader {
 func (r *reloader) open(f *front, first *proxy.Proxy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.front, r.first = f, first
+	r.front, r.first, r.now = f, first, first
+}
+
+// serving is the data path by the config in force.
+func (r *reloader) serving() *proxy.Proxy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now
 }
 
 // close ends all reloading and returns the file in force.
@@ -70,6 +78,6 @@ func (s *Sidecar) Reload(next config.File) (changed, restart []string, err error
 	s.gate.score.declare(merged.SLO)
 	r.front.set(newHeaders(merged.SLO, merged.Auth.Keys, s.metrics).read(path))
 	s.loop.post(s.loop.ctx, input{do: func(l *loop) { l.compute.set(promises(merged.SLO), merged.Interference) }})
-	r.file = merged
+	r.file, r.now = merged, path
 	return changed, restart, nil
 }
