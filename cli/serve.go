@@ -23,12 +23,16 @@ func ServeCommand() *cobra.Command {
 		Short: "Run the sidecar in front of an LLM server",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			file, err := serveFile(path, upstream)
-			if err != nil {
-				return usageError{err}
+			load := func() (config.File, error) {
+				file, err := serveFile(path, upstream)
+				if err != nil {
+					return file, err
+				}
+				file.Listen, file.Admin.Listen = cmp.Or(listen, file.Listen), cmp.Or(operator, file.Admin.Listen)
+				return file, file.Validate()
 			}
-			file.Listen, file.Admin.Listen = cmp.Or(listen, file.Listen), cmp.Or(operator, file.Admin.Listen)
-			if err := file.Validate(); err != nil {
+			file, err := load()
+			if err != nil {
 				return usageError{err}
 			}
 			if check {
@@ -36,10 +40,16 @@ func ServeCommand() *cobra.Command {
 				return nil
 			}
 			admin.Quiet()
+			caught := catchSignals() // from here SIGHUP no longer ends the process
+			defer caught.stop()
 			s, err := sidecar.New(file, newLogger(file.Telemetry.LogLevel))
 			if err != nil {
 				return usageError{err}
 			}
+			if path != "" {
+				s.Follow(path, load)
+			}
+			caught.tell(s)
 			return s.Run(c.Context(), c.OutOrStdout())
 		},
 	}

@@ -122,7 +122,8 @@ func TestPrintedDefaultIsAValidFile(t *testing.T) {
 	}
 	d := Default()
 	if f.Policy != d.Policy || f.Admission != d.Admission || f.Trainers.Lease != d.Trainers.Lease || f.Listen != d.Listen ||
-		f.Proxy != d.Proxy || f.StateDir != d.StateDir || f.Telemetry != d.Telemetry || f.Trainers.Socket != d.Trainers.Socket {
+		f.Proxy != d.Proxy || f.StateDir != d.StateDir || f.Telemetry != d.Telemetry || f.Trainers.Socket != d.Trainers.Socket ||
+		f.Trainers.OnStop != d.Trainers.OnStop || len(f.Auth.Keys) > 0 {
 		t.Errorf("the example's values differ from the defaults:\n%+v\n%+v", f, d)
 	}
 }

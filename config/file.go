@@ -20,6 +20,7 @@ type File struct {
 	Trainers  Trainers  `koanf:"trainers"`
 	Policy    Policy    `koanf:"policy"`
 	Admission Admission `koanf:"admission"`
+	Auth      Auth      `koanf:"auth"`
 	Proxy     Proxy     `koanf:"proxy"`
 	SLO       SLO       `koanf:"slo"`
 	// Interference needs SLO.
@@ -91,7 +92,17 @@ type Trainers struct {
 	// least trainer.MissedHeartbeats heartbeats, or a trainer would give up memory
 	// before it knows.
 	Lease time.Duration `koanf:"lease"`
+	// OnStop is drain or keep: what a trainer is told when the sidecar is stopped.
+	// drain asks it to checkpoint and leave; keep lets it train on, on its last grant
+	// for the lease and then on its min budget, until a sidecar is there again.
+	OnStop string `koanf:"on_stop"`
 }
+
+// The words of Trainers.OnStop.
+const (
+	OnStopDrain = "drain"
+	OnStopKeep  = "keep"
+)
 
 // Policy is how the elastic bytes are shared.
 type Policy struct {
@@ -143,6 +154,21 @@ type Proxy struct {
 	// whose client said nothing of it, and keeps the answer to itself. Without it
 	// tokens are counted as events where the client does not ask.
 	Usage string `koanf:"usage"`
+	// DrainTimeout is how long open requests may go on after SIGTERM; what is left
+	// then is cut, and its client sees that. 0 cuts at once; longer than the
+	// supervisor's own patience, and it kills Lull before the trainers are told.
+	DrainTimeout time.Duration `koanf:"drain_timeout"`
+	// Failover lets the next of the engines serve while one before it is down. All of
+	// them must serve the same models.
+	Failover bool `koanf:"failover"`
+	// UpstreamKeyFile and UpstreamKeyEnv say where the LLM server's own API key is: in
+	// a file, or in a variable of the environment. It replaces whatever key a client
+	// sent. At most one of them.
+	UpstreamKeyFile string `koanf:"upstream_key_file"`
+	UpstreamKeyEnv  string `koanf:"upstream_key_env"`
+	// TrustForwarded passes Forwarded and X-Forwarded-* of clients on; else they are
+	// dropped.
+	TrustForwarded bool `koanf:"trust_forwarded"`
 }
 
 // Telemetry is what Lull says of itself.

@@ -104,6 +104,8 @@ func kindWord(k reflect.Kind) string {
 		return "a whole number"
 	case reflect.Float64:
 		return "a number"
+	case reflect.Bool:
+		return "true or false"
 	case reflect.Struct:
 		return "a section with keys"
 	}

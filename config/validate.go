@@ -16,6 +16,7 @@ import (
 
 var (
 	plainName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
+	variable  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	logLevels = []string{"debug", "info", "warn", "error"}
 )
 
@@ -27,28 +28,22 @@ func (f File) Validate() error {
 			return fmt.Errorf("%s: got %q, want host:port", at.key, at.addr)
 		}
 	}
-	if f.Trainers.Socket == "" {
-		return fmt.Errorf("trainers.socket: got \"\", want the path of a Unix socket")
+	if err := f.Trainers.validate(); err != nil {
+		return err
 	}
-	if f.Trainers.Heartbeat <= 0 {
-		return fmt.Errorf("trainers.heartbeat: got %v, want more than 0", f.Trainers.Heartbeat)
-	}
-	if least := trainer.MissedHeartbeats * f.Trainers.Heartbeat; f.Trainers.Lease < least {
-		return fmt.Errorf("trainers.lease: got %v, want at least %d heartbeats, %v", f.Trainers.Lease, trainer.MissedHeartbeats, least)
-	}
-	if f.Proxy.IdleTimeout <= 0 {
-		return fmt.Errorf("proxy.idle_timeout: got %v, want more than 0", f.Proxy.IdleTimeout)
+	if err := f.Proxy.validate(); err != nil {
+		return err
 	}
 	if err := f.Interference.validate(); err != nil {
 		return err
 	}
-	if u := f.Proxy.Usage; u != "pass" && u != "inject" {
-		return fmt.Errorf("proxy.usage: got %q, want pass or inject", u)
-	}
 	if !slices.Contains(logLevels, f.Telemetry.LogLevel) {
 		return fmt.Errorf("telemetry.log_level: got %q, want one of %v", f.Telemetry.LogLevel, logLevels)
 	}
-	if err := f.SLO.validate(); err != nil {
+	if err := f.SLO.validate(f.Auth); err != nil {
+		return err
+	}
+	if err := f.Auth.validate(f.SLO.Tiers); err != nil {
 		return err
 	}
 	if err := f.Core().Validate(); err != nil {
@@ -59,6 +54,39 @@ func (f File) Validate() error {
 		return err
 	}
 	return f.validateEngines(devices)
+}
+
+func (t Trainers) validate() error {
+	if t.Socket == "" {
+		return fmt.Errorf("trainers.socket: got \"\", want the path of a Unix socket")
+	}
+	if t.Heartbeat <= 0 {
+		return fmt.Errorf("trainers.heartbeat: got %v, want more than 0", t.Heartbeat)
+	}
+	if least := trainer.MissedHeartbeats * t.Heartbeat; t.Lease < least {
+		return fmt.Errorf("trainers.lease: got %v, want at least %d heartbeats, %v", t.Lease, trainer.MissedHeartbeats, least)
+	}
+	if t.OnStop != OnStopDrain && t.OnStop != OnStopKeep {
+		return fmt.Errorf("trainers.on_stop: got %q, want %s or %s", t.OnStop, OnStopDrain, OnStopKeep)
+	}
+	return nil
+}
+
+func (p Proxy) validate() error {
+	if p.IdleTimeout <= 0 {
+		return fmt.Errorf("proxy.idle_timeout: got %v, want more than 0", p.IdleTimeout)
+	}
+	if p.Usage != "pass" && p.Usage != "inject" {
+		return fmt.Errorf("proxy.usage: got %q, want pass or inject", p.Usage)
+	}
+	if p.UpstreamKeyFile != "" && p.UpstreamKeyEnv != "" {
+		return fmt.Errorf("proxy.upstream_key_env: got %q beside upstream_key_file, want one of them", p.UpstreamKeyEnv)
+	}
+	if e := p.UpstreamKeyEnv; e != "" && !variable.MatchString(e) {
+		// A key that was put here by mistake must not reach a log.
+		return fmt.Errorf("proxy.upstream_key_env: got what is no name of a variable, want one such as VLLM_API_KEY; the key itself stands in no file")
+	}
+	return nil
 }
 
 func (i Interference) validate() error {

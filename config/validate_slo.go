@@ -16,14 +16,14 @@ var (
 // mostFactor keeps a slipped digit from making a promise of hours.
 const mostFactor = 1000
 
-func (s SLO) validate() error {
+func (s SLO) validate(a Auth) error {
 	if err := s.Limits.validate("slo"); err != nil {
 		return err
 	}
 	if s.TierHeader != "" && !headerName.MatchString(s.TierHeader) {
 		return fmt.Errorf("slo.tier_header: got %q, want the name of a header: letters, digits and -", s.TierHeader)
 	}
-	tiers, err := s.validateTiers()
+	tiers, err := s.validateTiers(a)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (l Limits) validate(key string) error {
 	return nil
 }
 
-func (s SLO) validateTiers() (names map[string]bool, err error) {
+func (s SLO) validateTiers(a Auth) (names map[string]bool, err error) {
 	names = map[string]bool{}
 	headers, keys := map[string]bool{}, map[string]bool{}
 	for i, t := range s.Tiers {
@@ -64,7 +64,7 @@ func (s SLO) validateTiers() (names map[string]bool, err error) {
 			return nil, fmt.Errorf("%s.name: got %q, want letters, digits, -, _ and . only", key, t.Name)
 		case names[t.Name]:
 			return nil, fmt.Errorf("%s.name: got %q again, want each tier once", key, t.Name)
-		case t.Header == "" && len(t.Keys) == 0:
+		case t.Header == "" && len(t.Keys) == 0 && !a.has(t.Name):
 			return nil, fmt.Errorf("%s: got neither header nor keys, want at least one: nobody would be in it", key)
 		case t.Header != "" && s.TierHeader == "":
 			return nil, fmt.Errorf("%s.header: got %q without slo.tier_header, want the name of the header there", key, t.Header)

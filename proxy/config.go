@@ -16,9 +16,14 @@ type Upstream struct {
 
 // Config is all that the data path is told.
 type Config struct {
-	// Upstreams are the servers; the first one serves every request. Default
-	// engine at http://127.0.0.1:8000, where `vllm serve` listens.
+	// Upstreams are the servers; the first one serves every request, or with Failover
+	// the first that is not down. Default engine at http://127.0.0.1:8000, where `vllm serve` listens.
 	Upstreams []Upstream
+	// Failover lets the next upstream serve while one before it is down: it could not
+	// be dialled, or Check found it so. A request whose upstream cannot be dialled
+	// goes to the next one at once. Default false: all of them must serve the same
+	// models, which nobody has said.
+	Failover bool
 	// IdleLimit ends an answer without a byte from the upstream for so long, one
 	// whose client takes no byte for so long, and an upload that stands still for so
 	// long (at most a quarter longer). Default 5m; shorter cuts slow but
@@ -50,6 +55,19 @@ type Config struct {
 	// MaxBodyBytes refuses longer bodies on interpreted paths with 413. Default 0:
 	// the upstream's own limit is the only one.
 	MaxBodyBytes int64
+
+	// Keys are the SHA-256 of the keys of Lull's own clients. With any, a request
+	// needs one of them, as bearer token, X-Api-Key or Api-Key (an OPTIONS request
+	// needs none: a browser's preflight cannot carry one), and no such field reaches
+	// the upstream. Default none: every request passes with what it carries.
+	Keys []KeyHash
+	// UpstreamKey is sent to the upstream as bearer token in place of whatever key
+	// the client sent. Default none.
+	UpstreamKey Secret
+	// TrustForwarded passes Forwarded and X-Forwarded-* on. Default false: a client
+	// may claim anything in them, so they are dropped; true is for a proxy in front
+	// that sets them itself.
+	TrustForwarded bool
 
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -99,6 +117,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("proxy.body_memory: got %d, want 0 or more", c.BodyMemory)
 	case c.MaxBodyBytes < 0:
 		return fmt.Errorf("proxy.max_body_bytes: got %d, want 0 (none) or more", c.MaxBodyBytes)
+	case !c.UpstreamKey.fits():
+		return fmt.Errorf("proxy.upstream_key: got a value that no header can carry, want printable ASCII without blanks, at most %d bytes", mostKey)
 	}
 	return nil
 }

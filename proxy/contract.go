@@ -103,6 +103,14 @@ const (
 	OutcomeBrokenStream = "broken_stream"
 	// OutcomeIdle is an answer without a byte for IdleLimit; ends as a broken one.
 	OutcomeIdle = "upstream_idle"
+	// OutcomeUnauthorized is a request without one of Config.Keys: 401 by Lull. The
+	// Gate was not asked and the body not read.
+	OutcomeUnauthorized = "unauthorized"
+	// OutcomeDraining is a request that came while Lull drains: 503 by Lull, likewise.
+	OutcomeDraining = "rejected_draining"
+	// OutcomeCut is a request that was cut (ErrCut): 503 by Lull before headers, a
+	// broken transfer after.
+	OutcomeCut = "cut"
 	// OutcomeInternal is a fault of Lull's own on this request.
 	OutcomeInternal = "internal_error"
 )
@@ -113,4 +121,8 @@ const (
 	CodeTimeout     = "lull_upstream_timeout"
 	CodeBody        = "lull_request_unreadable"
 	CodeTooLarge    = "lull_request_too_large"
+	// CodeUnauthorized stands for OutcomeUnauthorized, CodeDraining for
+	// OutcomeDraining and for OutcomeCut.
+	CodeUnauthorized = "lull_unauthorized"
+	CodeDraining     = "lull_draining"
 )

@@ -117,6 +117,8 @@ func (messages) errorShape(f refusal, requestID string) any {
 	switch f.status {
 	case http.StatusBadRequest, http.StatusRequestTimeout:
 		kind = "invalid_request_error"
+	case http.StatusUnauthorized:
+		kind = "authentication_error"
 	case http.StatusRequestEntityTooLarge:
 		kind = "request_too_large"
 	case http.StatusTooManyRequests:

@@ -24,6 +24,9 @@
 //	defer p.Close()
 //	err := proxy.Server(p).Serve(listener)
 //
+// A Proxy never changes: another config is another Proxy (Reconfigured, Draining)
+// that shares its connections and counts, for the caller to put in its place.
+//
 // Concurrency: a Proxy serves any number of requests at once. Each runs on its
 // HTTP server's goroutine from arrival to account; Gate and Observer are called
 // from there and must be safe for concurrent use. For one request, Admit comes

@@ -89,7 +89,7 @@ func (x *exchange) read() (Request, *ending) {
 	if x.rec.RequestID = callersID(x.r.Header); x.rec.RequestID == "" {
 		x.rec.RequestID = x.rec.ID
 	}
-	x.header = outgoingHeader(x.r.Header, x.rec.RequestID)
+	x.header = x.p.outgoingHeader(x.r.Header, x.rec.RequestID)
 	scan := newRequestScan(x.d)
 	b, err := readBody(&x.upload, x.r.ContentLength, x.p.cfg.ScanBytes, x.p.cfg.MaxBodyBytes, &x.p.bodies, func(piece []byte) {
 		x.p.safely(func() { scan.json.write(piece) })
@@ -122,6 +122,8 @@ func (x *exchange) unreadable(err error) *ending {
 	case errors.Is(err, errUploadIdle):
 		// Before the next case: the failed read has ended the request's context too.
 		f.status = http.StatusRequestTimeout
+	case isCut(x.r.Context()):
+		return x.cutShort()
 	case isDisconnect(err) || x.r.Context().Err() != nil:
 		return &ending{outcome: OutcomeClientGone, err: err, abort: true}
 	}
@@ -134,8 +136,8 @@ func (x *exchange) admit(req Request) *ending {
 	v := x.p.admit(x.r.Context(), req)
 	x.rec.Admission = v.Outcome
 	x.rec.Held = x.p.cfg.Now().Sub(x.rec.Arrived)
-	if err := x.r.Context().Err(); err != nil {
-		return &ending{outcome: OutcomeClientGone, err: err, abort: true}
+	if end := x.ended(); end != nil {
+		return end
 	}
 	if v.Forward {
 		return nil
@@ -152,6 +154,9 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 	}
 	x.rec.Forwarded = x.p.cfg.Now()
 	res, err := x.send(ctx)
+	for tries := 1; err != nil && tries < len(x.p.upstreams) && x.elsewhere(ctx, err); tries++ {
+		res, err = x.send(ctx)
+	}
 	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
 		res.Body.Close()
 		err = errors.New("it switched protocols without being asked to")
@@ -163,8 +168,8 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 	if x.upload.idled() { // while the rest of its body was sent on
 		return nil, x.unreadable(errUploadIdle)
 	}
-	if cerr := x.r.Context().Err(); cerr != nil {
-		return nil, &ending{outcome: OutcomeClientGone, err: cerr, abort: true}
+	if end := x.ended(); end != nil {
+		return nil, end
 	}
 	if context.Cause(ctx) == errFirstByte {
 		x.refuse(refusal{
@@ -179,6 +184,19 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 
 // errFirstByte is the cause of a request cancelled before headers.
 var errFirstByte = errors.New("upstream sent no header within proxy.first_byte_limit")
+
+// ended is the ending of a request whose caller has left or which was cut before
+// its answer began; nil while neither is so.
+func (x *exchange) ended() *ending {
+	err := x.r.Context().Err()
+	switch {
+	case err == nil:
+		return nil
+	case isCut(x.r.Context()):
+		return x.cutShort()
+	}
+	return &ending{outcome: OutcomeClientGone, err: err, abort: true}
+}
 
 func (x *exchange) refuse(f refusal) {
 	x.rec.Status = f.status

@@ -28,21 +28,12 @@ func dropHop(h http.Header) {
 	}
 }
 
-// dropForwarded removes what a client may claim about whom it forwards for, as
-// ReverseProxy does before Rewrite.
-func dropForwarded(h http.Header) {
-	delete(h, "Forwarded")
-	delete(h, "X-Forwarded-For")
-	delete(h, "X-Forwarded-Host")
-	delete(h, "X-Forwarded-Proto")
-}
-
 // outgoingHeader is the header of an interpreted request for the upstream.
-func outgoingHeader(in http.Header, requestID string) http.Header {
+func (p *Proxy) outgoingHeader(in http.Header, requestID string) http.Header {
 	h := in.Clone()
 	trailers := acceptsTrailers(in)
 	dropHop(h)
-	dropForwarded(h)
+	p.identify(h)
 	shapeRequest(h, requestID)
 	if trailers {
 		h["Te"] = []string{"trailers"}

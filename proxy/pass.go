@@ -6,7 +6,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
+	"time"
 )
 
 // pass relays what is not interpreted, unchanged: any method, path and body,
@@ -49,7 +49,7 @@ type passed struct {
 
 type passedKey struct{}
 
-func (p *Proxy) newPass(to *url.URL) *httputil.ReverseProxy {
+func (p *Proxy) newPass(to upstream) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     p.transport,
 		FlushInterval: -1,
@@ -57,17 +57,24 @@ func (p *Proxy) newPass(to *url.URL) *httputil.ReverseProxy {
 		BufferPool:    bufferPool{p},
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			query := pr.In.URL.RawQuery
-			pr.SetURL(to)
+			pr.SetURL(to.url)
 			pr.Out.URL.RawQuery = query    // as it came, also where it does not parse
 			pr.Out.Trailer = pr.In.Trailer // the map that the server fills at the body's end
 			id := callersID(pr.In.Header)
 			if id == "" {
 				id = p.newID()
 			}
+			if p.cfg.TrustForwarded {
+				restoreForwarded(pr.Out.Header, pr.In.Header)
+			}
+			p.identify(pr.Out.Header)
 			shapeRequest(pr.Out.Header, id)
 		},
 		ModifyResponse: p.shapePassed,
-		ErrorHandler:   p.passFailed,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			p.failed(r.Context(), to, err)
+			p.passFailed(w, r, err)
+		},
 	}
 }
 
@@ -87,6 +94,10 @@ func (p *Proxy) shapePassed(res *http.Response) error {
 func (p *Proxy) passFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if x, ok := r.Context().Value(passedKey{}).(*passed); ok && x.upload != nil && x.upload.idled() {
 		badBody(http.StatusRequestTimeout, errUploadIdle).write(w, r.Header.Get("X-Request-Id"), nil)
+		return
+	}
+	if isCut(r.Context()) {
+		leaving(time.Second).write(w, r.Header.Get("X-Request-Id"), nil)
 		return
 	}
 	if r.Context().Err() != nil {

@@ -15,16 +15,24 @@ import (
 	"time"
 )
 
-// Proxy is Lull's data path; see the package's documentation.
+// Proxy is Lull's data path by one config; see the package's documentation. It
+// never changes: a request is served by the config that it met on arrival, and
+// another config is another Proxy (Reconfigured).
 type Proxy struct {
-	cfg      Config
+	*shared
+	cfg       Config
+	upstreams []upstream
+	passes    []*httputil.ReverseProxy // one an upstream
+	away      *turned                  // answers every request; nil while it serves
+}
+
+// shared is what all configs of a data path have in common.
+type shared struct {
 	gate     Gate
 	observer Observer
 	events   EventObserver // observer, if it is one
 
-	upstreams []upstream
 	transport *http.Transport
-	passes    []*httputil.ReverseProxy // one an upstream
 	prefix    string
 	buffers   sync.Pool
 	bodies    bodyMemory
@@ -35,11 +43,14 @@ type Proxy struct {
 	faults   atomic.Int64
 	opaque   atomic.Int64
 	replays  atomic.Int64
+	reroutes atomic.Int64
+	healths  healths
 }
 
 type upstream struct {
-	name string
-	url  *url.URL
+	name   string
+	url    *url.URL
+	health *health
 }
 
 // Stats are counts since New, but for the two that say how many there are now.
@@ -55,6 +66,9 @@ type Stats struct {
 	// Replays are requests sent again because the upstream had closed an idle
 	// connection just as they were sent on it.
 	Replays int64
+	// Reroutes are requests that went to another upstream because theirs could not be
+	// dialled.
+	Reroutes int64
 }
 
 // relayBuffer is the size of one read of an answer, in bytes. Reads return what
@@ -67,24 +81,43 @@ func New(cfg Config, gate Gate, observer Observer) *Proxy {
 	if err := cfg.Validate(); err != nil {
 		panic("proxy: new: " + err.Error())
 	}
-	p := &Proxy{cfg: cfg, gate: gate, observer: observer, prefix: cfg.IDPrefix, bodies: bodyMemory{limit: cfg.BodyMemory}}
-	p.events, _ = observer.(EventObserver)
+	s := &shared{gate: gate, observer: observer, prefix: cfg.IDPrefix}
+	s.events, _ = observer.(EventObserver)
+	if s.prefix == "" {
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // never returns an error
+		s.prefix = hex.EncodeToString(b[:])
+	}
+	s.buffers.New = func() any { return new([relayBuffer]byte) }
+	s.transport = newTransport(cfg)
+	return s.by(cfg)
+}
+
+// by is the data path by a config, which is valid.
+func (s *shared) by(cfg Config) *Proxy {
+	p := &Proxy{shared: s, cfg: cfg}
 	if p.cfg.Now == nil {
 		p.cfg.Now = time.Now
 	}
-	if p.prefix == "" {
-		var b [4]byte
-		_, _ = rand.Read(b[:]) // never returns an error
-		p.prefix = hex.EncodeToString(b[:])
-	}
-	p.buffers.New = func() any { return new([relayBuffer]byte) }
-	p.transport = newTransport(cfg)
+	s.bodies.limit.Store(cfg.BodyMemory)
 	for _, u := range cfg.Upstreams {
 		parsed, _ := url.Parse(u.URL) // Validate has parsed it
-		p.upstreams = append(p.upstreams, upstream{name: u.Name, url: parsed})
-		p.passes = append(p.passes, p.newPass(parsed))
+		p.upstreams = append(p.upstreams, upstream{u.Name, parsed, s.healths.of(u.URL)})
+		p.passes = append(p.passes, p.newPass(p.upstreams[len(p.upstreams)-1]))
 	}
 	return p
+}
+
+// Reconfigured is p by another config. Both share connections, counts and the
+// memory for bodies; what p serves goes on by its own config. The timeouts of
+// connections and the IDs' prefix stay as New had them. The error is Validate's,
+// and changes nothing.
+func (p *Proxy) Reconfigured(cfg Config) (*Proxy, error) {
+	cfg.ConnectTimeout, cfg.KeepAlive, cfg.IDPrefix = p.cfg.ConnectTimeout, p.cfg.KeepAlive, p.cfg.IDPrefix
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return p.shared.by(cfg), nil
 }
 
 // newTransport is one for all requests. No proxy from the environment, no
@@ -105,11 +138,17 @@ func newTransport(cfg Config) *http.Transport {
 
 // ServeHTTP serves one request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var d dialect
 	if r.Method == http.MethodPost {
-		if d := dialectOf(r.URL.Path); d != nil {
-			p.interpret(w, r, d)
-			return
-		}
+		d = dialectOf(r.URL.Path)
+	}
+	if t := p.turnsAway(r); t != nil {
+		p.turnAway(w, r, d, t)
+		return
+	}
+	if d != nil {
+		p.interpret(w, r, d)
+		return
 	}
 	p.pass(w, r)
 }
@@ -125,12 +164,9 @@ func (p *Proxy) InFlight() int64 { return p.inFlight.Load() }
 func (p *Proxy) Stats() Stats {
 	return Stats{
 		InFlight: p.inFlight.Load(), Passing: p.passing.Load(), Faults: p.faults.Load(),
-		Opaque: p.opaque.Load(), Replays: p.replays.Load(),
+		Opaque: p.opaque.Load(), Replays: p.replays.Load(), Reroutes: p.reroutes.Load(),
 	}
 }
-
-// pick chooses the upstream of a request, as an index.
-func (p *Proxy) pick() int { return 0 }
 
 func (p *Proxy) newID() string {
 	return p.prefix + "-" + strconv.FormatUint(p.serial.Add(1), 10)

@@ -33,6 +33,9 @@ func (f refusal) write(w http.ResponseWriter, requestID string, d dialect) {
 	if f.closes {
 		h.Set("Connection", "close")
 	}
+	if f.status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer") // RFC 9110, section 15.5.2, wants a challenge
+	}
 	w.WriteHeader(f.status)
 	_, _ = w.Write(body) // a client that left needs no answer
 }

@@ -29,7 +29,7 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 		}
 		if n > 0 {
 			if werr := x.write(x.stripped(buf[:n])); werr != nil {
-				return ending{outcome: OutcomeClientGone, err: werr, abort: true}
+				return x.unwritable(werr)
 			}
 			x.observe(buf[:n])
 		}
@@ -154,12 +154,22 @@ func (x *exchange) whole(status int) ending {
 // client must see that it was not all.
 func (x *exchange) broken(ctx context.Context, err error) ending {
 	switch {
+	case isCut(x.r.Context()):
+		return ending{outcome: OutcomeCut, err: ErrCut, abort: true}
 	case x.r.Context().Err() != nil:
 		return ending{outcome: OutcomeClientGone, err: x.r.Context().Err(), abort: true}
 	case context.Cause(ctx) == errIdle:
 		return ending{outcome: OutcomeIdle, err: errIdle, abort: true}
 	}
 	return ending{outcome: OutcomeBrokenStream, err: err, abort: true}
+}
+
+// unwritable is the ending of an answer that the client does not take.
+func (x *exchange) unwritable(err error) ending {
+	if isCut(x.r.Context()) {
+		return ending{outcome: OutcomeCut, err: ErrCut, abort: true}
+	}
+	return ending{outcome: OutcomeClientGone, err: err, abort: true}
 }
 
 var errInBand = errors.New("the upstream sent an error inside its answer")

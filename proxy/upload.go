@@ -104,13 +104,13 @@ func (u *upload) end() {
 // bodyMemory is what the bodies of all requests may take together while they are
 // read whole.
 type bodyMemory struct {
-	limit int64 // bytes
+	limit atomic.Int64 // bytes
 	used  atomic.Int64
 }
 
 // take reserves n bytes, or answers false and reserves none.
 func (m *bodyMemory) take(n int64) bool {
-	if m.used.Add(n) <= m.limit {
+	if m.used.Add(n) <= m.limit.Load() {
 		return true
 	}
 	m.used.Add(-n)

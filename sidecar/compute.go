@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lull-project/lull/config"
@@ -25,10 +26,11 @@ const (
 
 // compute keeps training's computing out of the requests' way: at once, by
 // yielding while a request's slack is short, and over seconds, by a duty cycle.
-// All but Gap runs on the loop's goroutine.
+// All but gap runs on the loop's goroutine.
 type compute struct {
-	yields, pace bool
-	yielder      slo.Yielder
+	yields  bool
+	pace    atomic.Bool // read by the relays too
+	yielder slo.Yielder
 
 	mu    sync.Mutex // guards pacer: gaps come from the relays
 	pacer slo.Pacer
@@ -47,18 +49,40 @@ type advice struct {
 
 // newCompute watches nothing where nothing is promised: nobody can be late.
 func newCompute(promised bool, c config.Interference) *compute {
-	out := &compute{yields: promised && c.Yield == config.Auto, pace: promised && c.Pace == config.Auto, yielder: slo.DefaultYielder(), pacer: slo.DefaultPacer()}
-	out.pacer.Floor, out.yielder.Floor = c.ProgressFloor, min(c.ProgressFloor, 0.5)
+	out := &compute{yielder: slo.DefaultYielder(), pacer: slo.DefaultPacer()}
 	out.said.duty = 1
+	out.set(promised, c)
 	return out
 }
 
+// set takes another config over. What trainers were told by the last one ends with
+// its lease.
+func (c *compute) set(promised bool, to config.Interference) {
+	c.yields = promised && to.Yield == config.Auto
+	c.pace.Store(promised && to.Pace == config.Auto)
+	c.yielder.Floor = min(to.ProgressFloor, 0.5)
+	c.mu.Lock()
+	c.pacer.Floor = to.ProgressFloor
+	c.mu.Unlock()
+}
+
+// promises says that some request may be promised a latency, by the config or at
+// its client's own wish.
+func promises(c config.SLO) bool {
+	for _, o := range c.Declared() {
+		if o.TTFT.Base > 0 || o.TBT > 0 {
+			return true
+		}
+	}
+	return c.Overrides.TTFTMax+c.Overrides.TPOTMax > 0
+}
+
 // active says whether there is anything to watch.
-func (c *compute) active() bool { return c.yields || c.pace }
+func (c *compute) active() bool { return c.yields || c.pace.Load() }
 
 // gap takes one gap that a client saw and what it was promised.
 func (c *compute) gap(p *promise, d time.Duration) {
-	if !c.pace || p == nil {
+	if !c.pace.Load() || p == nil {
 		return
 	}
 	c.mu.Lock()
@@ -79,7 +103,7 @@ func (c *compute) advise(at handover.At, pressure float64, decoding int) advice 
 	if c.yields {
 		a.yield = c.yielder.Step(at, pressure)
 	}
-	if c.pace {
+	if c.pace.Load() {
 		c.mu.Lock()
 		a.duty = c.pacer.Step(at, decoding)
 		c.mu.Unlock()

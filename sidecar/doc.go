@@ -13,5 +13,7 @@
 // Files: loop.go (the goroutine), act.go (actions to calls), gate.go (requests),
 // engines.go (observe and bound), trainers.go (sessions and their bytes),
 // assemble.go (the core's config from what the engines say), view.go (what the
-// admin API shows).
+// admin API shows), servers.go and front.go (the listeners and what they serve),
+// drain.go (the end), reload.go and follow.go (another config while it runs),
+// book.go and score.go (objectives).
 package sidecar

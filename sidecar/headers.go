@@ -3,12 +3,12 @@ package sidecar
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/proxy"
 	"github.com/lull-project/lull/slo"
 	"github.com/lull-project/lull/telemetry"
 )
@@ -44,7 +44,7 @@ type headers struct {
 	metrics    *telemetry.Metrics
 }
 
-func newHeaders(c config.SLO, m *telemetry.Metrics) *headers {
+func newHeaders(c config.SLO, keys []config.AuthKey, m *telemetry.Metrics) *headers {
 	h := &headers{
 		tierHeader: c.TierHeader, byHeader: map[string]string{}, byKey: map[string]string{}, metrics: m,
 		ttft: slo.Bounds{Min: c.Overrides.TTFTMin, Max: c.Overrides.TTFTMax},
@@ -56,6 +56,11 @@ func newHeaders(c config.SLO, m *telemetry.Metrics) *headers {
 		}
 		for _, k := range t.Keys {
 			h.byKey[k] = t.Name
+		}
+	}
+	for _, k := range keys {
+		if k.Tier != "" {
+			h.byKey[k.Hash] = k.Tier
 		}
 	}
 	return h
@@ -84,9 +89,8 @@ func (h *headers) read(next http.Handler) http.Handler {
 // a hash, so the time of the look-up tells nothing of a key.
 func (h *headers) tier(in http.Header) string {
 	if len(h.byKey) > 0 {
-		if key := apiKey(in); key != "" {
-			sum := sha256.Sum256([]byte(key))
-			if tier, ok := h.byKey["sha256:"+hex.EncodeToString(sum[:])]; ok {
+		if key := proxy.CallersKey(in); key != "" {
+			if tier, ok := h.byKey[config.HashText(sha256.Sum256([]byte(key)))]; ok {
 				return tier
 			}
 		}
@@ -95,15 +99,6 @@ func (h *headers) tier(in http.Header) string {
 		return ""
 	}
 	return h.byHeader[in.Get(h.tierHeader)]
-}
-
-// apiKey is the key of OpenAI's and Anthropic's clients.
-func apiKey(in http.Header) string {
-	const bearer = "bearer "
-	if v := in.Get("Authorization"); len(v) > len(bearer) && strings.EqualFold(v[:len(bearer)], bearer) {
-		return strings.TrimSpace(v[len(bearer):])
-	}
-	return in.Get("X-Api-Key")
 }
 
 // override is the limit that a header asks for, inside the bounds. A header that

@@ -55,7 +55,7 @@ func TestHeadersSayTierAndOverrides(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got asked
-			h := newHeaders(tieredSLO(), telemetry.NewMetrics()).read(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = askedOf(r.Context()) }))
+			h := newHeaders(tieredSLO(), nil, telemetry.NewMetrics()).read(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = askedOf(r.Context()) }))
 			r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)
 			for k, v := range c.headers {
 				r.Header.Set(k, v)
@@ -70,7 +70,7 @@ func TestHeadersSayTierAndOverrides(t *testing.T) {
 
 func TestOverridesAreCountedByWhatBecameOfThem(t *testing.T) {
 	m := telemetry.NewMetrics()
-	h := newHeaders(tieredSLO(), m).read(http.NotFoundHandler())
+	h := newHeaders(tieredSLO(), nil, m).read(http.NotFoundHandler())
 	for _, v := range []string{"250", "300", "1", "soon"} {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header.Set("x-slo-ttft-ms", v)
@@ -87,7 +87,7 @@ func TestOverridesAreCountedByWhatBecameOfThem(t *testing.T) {
 func TestHeadersWithoutBoundsAreIgnored(t *testing.T) {
 	c := tieredSLO()
 	c.Overrides = config.Overrides{TTFTMax: time.Second}
-	h := newHeaders(c, telemetry.NewMetrics())
+	h := newHeaders(c, nil, telemetry.NewMetrics())
 	if got := h.override(http.Header{tpotHeader: {"10"}}, tpotHeader, h.tpot); got != 0 {
 		t.Errorf("got %v, want nothing: tpot has no bounds", got)
 	}
@@ -95,13 +95,13 @@ func TestHeadersWithoutBoundsAreIgnored(t *testing.T) {
 
 func TestNothingStandsBeforeTheProxyWithoutTiersAndOverrides(t *testing.T) {
 	next := http.NewServeMux()
-	if got := newHeaders(config.Default().SLO, telemetry.NewMetrics()).read(next); got != http.Handler(next) {
+	if got := newHeaders(config.Default().SLO, nil, telemetry.NewMetrics()).read(next); got != http.Handler(next) {
 		t.Errorf("got %T before the proxy, want the proxy itself", got)
 	}
 }
 
 func TestAbortPassesThroughToTheServer(t *testing.T) {
-	h := newHeaders(tieredSLO(), telemetry.NewMetrics()).read(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	h := newHeaders(tieredSLO(), nil, telemetry.NewMetrics()).read(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer func() {
 		if got := recover(); got != http.ErrAbortHandler {
 			t.Errorf("got %v, want the proxy's own abort, which breaks the transfer", got)

@@ -65,20 +65,21 @@ type GoodputState struct {
 
 // counted is what the counters say at one moment.
 type counted struct {
-	objective slo.Objective
-	reports   []slo.Report
-	goodput   []slo.Counted
+	*account
+	reports []slo.Report
+	goodput []slo.Counted
 }
 
 // counts reads the counters; the histograms are read without the relays' lock.
 func (s *score) counts() []counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now().Sub(s.start)
-	out := make([]counted, 0, len(s.counters))
-	for _, c := range s.counters {
-		x := counted{objective: c.Objective(), reports: c.Reports(now)}
-		if windows, ok := c.Goodput(now); ok {
+	now := s.now()
+	accounts := s.book.Load().accounts
+	out := make([]counted, 0, len(accounts))
+	for _, a := range accounts {
+		x := counted{account: a, reports: a.counter.Reports(now.Sub(a.since))}
+		if windows, ok := a.counter.Goodput(now.Sub(a.since)); ok {
 			x.goodput = windows[:]
 		}
 		out = append(out, x)
@@ -89,10 +90,10 @@ func (s *score) counts() []counted {
 // state is every objective as of now.
 func (s *score) state() []SLOState {
 	out := []SLOState{}
-	for i, c := range s.counts() {
+	for _, c := range s.counts() {
 		st := SLOState{Name: c.objective.Name, Model: c.objective.Model, Tier: c.objective.Tier, Objectives: []ObjectiveState{}}
 		for _, r := range c.reports {
-			st.Objectives = append(st.Objectives, objectiveState(c.objective, r, s.latency[i].of(r.Kind)))
+			st.Objectives = append(st.Objectives, objectiveState(c.objective, r, c.latencies(r.Kind)))
 		}
 		for _, w := range c.goodput {
 			st.Goodput = append(st.Goodput, GoodputState{Window: w.Name, Covered: w.Covered.Seconds(), Good: w.Within, Requests: w.N(), PerSecond: w.PerSecond()})
@@ -123,15 +124,15 @@ func known[T any](v T, ok bool) *T {
 	return &v
 }
 
-// of is the histogram of a kind, nil where there is none.
-func (l latencies) of(k slo.Kind) *telemetry.Latencies {
+// latencies is the histogram of a kind, nil where there is none.
+func (a *account) latencies(k slo.Kind) *telemetry.Latencies {
 	switch k {
 	case slo.TTFT:
-		return l.ttft
+		return a.ttft
 	case slo.TBT:
-		return l.tbt
+		return a.tbt
 	case slo.E2E:
-		return l.e2e
+		return a.e2e
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lull-project/lull/config"
@@ -15,29 +16,21 @@ import (
 // score counts what was promised and what was kept, and knows how much of a
 // promise a request can spend on waiting.
 type score struct {
-	objectives []slo.Objective
+	book atomic.Pointer[book]
 	// spare is what a request may wait when there is no TTFT objective.
 	spare   time.Duration
 	now     func() time.Time
-	start   time.Time
 	metrics *telemetry.Metrics
 
-	mu       sync.Mutex
-	counters []*slo.Counter // one an objective
-	latency  []latencies    // likewise
-	prefill  time.Duration  // decayed mean of TTFT without held time
-	ratio    kvbudget.Ratio // prompt bytes a token, for what a limit goes by before usage is known
-}
-
-// latencies are the histograms of an objective's kinds, each of promised samples.
-type latencies struct {
-	ttft, tbt, e2e *telemetry.Latencies
+	mu      sync.Mutex     // guards the counters of all accounts too
+	prefill time.Duration  // decayed mean of TTFT without held time
+	ratio   kvbudget.Ratio // prompt bytes a token, for what a limit goes by before usage is known
 }
 
 // promise is what one request was promised.
 type promise struct {
 	slo.Promise
-	objective    int // index in score.objectives
+	account      *account
 	stream       bool
 	promptTokens int // as known on arrival: counted, or estimated from the bytes
 }
@@ -46,11 +39,8 @@ type promise struct {
 const prefillDecay = 0.05
 
 func newScore(c config.SLO, spare time.Duration, now func() time.Time, m *telemetry.Metrics) *score {
-	s := &score{objectives: c.Declared(), spare: spare, now: now, start: now(), metrics: m, ratio: kvbudget.NewRatio()}
-	for _, o := range s.objectives {
-		s.counters = append(s.counters, slo.NewCounter(o))
-		s.latency = append(s.latency, latencies{&telemetry.Latencies{}, &telemetry.Latencies{}, &telemetry.Latencies{}})
-	}
+	s := &score{spare: spare, now: now, metrics: m, ratio: kvbudget.NewRatio()}
+	s.declare(c)
 	m.ShowObjectives(s.export)
 	return s
 }
@@ -59,8 +49,8 @@ func newScore(c config.SLO, spare time.Duration, now func() time.Time, m *teleme
 // by its own headers.
 func (s *score) promise(ctx context.Context, r proxy.Request) *promise {
 	a := askedOf(ctx)
-	at := slo.Pick(s.objectives, r.Model, a.tier) // never -1: the default fits all
-	p := &promise{Promise: s.objectives[at].Promise(), objective: at, stream: r.Stream, promptTokens: r.PromptTokens}
+	account := s.book.Load().pick(r.Model, a.tier)
+	p := &promise{Promise: account.objective.Promise(), account: account, stream: r.Stream, promptTokens: r.PromptTokens}
 	if p.promptTokens == 0 && p.TTFT.PerToken > 0 {
 		s.mu.Lock()
 		p.promptTokens = s.ratio.Tokens(r.PromptBytes)
@@ -99,11 +89,11 @@ func (s *score) gap(p *promise, at time.Time, d time.Duration) {
 		return
 	}
 	s.mu.Lock()
-	t, ok := s.counters[p.objective].Gap(at.Sub(s.start), p.Promise, d)
+	t, ok := p.account.counter.Gap(at.Sub(p.account.since), p.Promise, d)
 	s.mu.Unlock()
 	if ok {
-		s.latency[p.objective].tbt.Record(d)
-		s.metrics.Judged(s.objectives[p.objective].Name, slo.TBT.String(), word(t))
+		p.account.tbt.Record(d)
+		s.metrics.Judged(p.account.objective.Name, slo.TBT.String(), word(t))
 	}
 }
 
@@ -121,9 +111,9 @@ func (s *score) done(p *promise, r proxy.Record) {
 	if r.TokenSource == proxy.TokensFromUsage {
 		s.ratio.Learn(r.PromptBytes, r.PromptTokens)
 	}
-	verdict := s.counters[p.objective].Request(r.End.Sub(s.start), p.Promise, e)
+	verdict := p.account.counter.Request(r.End.Sub(p.account.since), p.Promise, e)
 	s.mu.Unlock()
-	s.observe(p.objective, verdict, e)
+	s.observe(p.account, verdict, e)
 }
 
 // ended is a record in the core's words. The prompt's tokens are those of usage
@@ -144,17 +134,17 @@ func ended(p *promise, r proxy.Record) slo.Ended {
 }
 
 // observe passes a request on to metrics and histograms.
-func (s *score) observe(objective int, v slo.Verdict, e slo.Ended) {
+func (s *score) observe(to *account, v slo.Verdict, e slo.Ended) {
 	for k, t := range v {
 		if t.N() > 0 {
-			s.metrics.Judged(s.objectives[objective].Name, slo.Kind(k).String(), word(t))
+			s.metrics.Judged(to.objective.Name, slo.Kind(k).String(), word(t))
 		}
 	}
 	if v[slo.TTFT].N() > 0 && e.Content {
-		s.latency[objective].ttft.Record(e.TTFT)
+		to.ttft.Record(e.TTFT)
 	}
 	if v[slo.E2E].N() > 0 && e.OK {
-		s.latency[objective].e2e.Record(e.E2E)
+		to.e2e.Record(e.E2E)
 	}
 }
 

@@ -2,20 +2,14 @@ package sidecar
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/lull-project/lull/admin"
 	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/device"
 	"github.com/lull-project/lull/engine"
@@ -26,13 +20,10 @@ import (
 	"github.com/lull-project/lull/trainer"
 )
 
-// drainLimit is how long open streams may go on after the sidecar is told to
-// stop.
-const drainLimit = 30 * time.Second
-
 // Sidecar is one running `lull serve`.
 type Sidecar struct {
-	file    config.File
+	file    config.File // as it was at the start; reload has what is in force
+	data    proxy.Config
 	log     *slog.Logger
 	session uint32
 	locks   []*device.Lock
@@ -43,6 +34,8 @@ type Sidecar struct {
 	busy    atomic.Bool
 	lent    atomic.Bool
 	closing atomic.Bool
+	hurry   hurry
+	reload  *reloader
 	wg      sync.WaitGroup
 	// process opens a trainer's books.
 	process func(pid int) (*device.Process, error)
@@ -54,7 +47,11 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 	if err := file.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sidecar{file: file, log: log, metrics: telemetry.NewMetrics(), process: device.Open}
+	data, err := proxyConfig(file)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sidecar{file: file, data: data, log: log, metrics: telemetry.NewMetrics(), hurry: newHurry(), reload: newReloader(file), process: device.Open}
 	if err := s.lock(); err != nil {
 		return nil, err
 	}
@@ -79,7 +76,7 @@ func (s *Sidecar) wire() {
 	score := newScore(s.file.SLO, s.file.Admission.Within, time.Now, s.metrics)
 	s.loop = &loop{
 		ctx: context.Background(), clock: time.Now, start: time.Now(), inputs: make(chan input, inputQueue), log: s.log,
-		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(len(score.objectives) > 0, s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
+		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(promises(s.file.SLO), s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),
 	}
@@ -118,8 +115,9 @@ func (s *Sidecar) release() {
 	}
 }
 
-// Run serves until ctx ends, then lets open streams finish within drainLimit.
-// It prints one JSON line on ready when it listens.
+// Run serves until ctx ends, then drains: new requests are turned away, open ones
+// may finish within proxy.drain_timeout, then trainers are told. It prints one
+// JSON line on ready when it listens.
 func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
 	defer s.release()
 	loopCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -136,15 +134,21 @@ func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
 	}
 	s.wg.Go(func() { s.loop.run(loopCtx) })
 	s.wg.Go(func() { s.assemble(loopCtx) })
+	s.reload.open(servers.front, servers.path)
 	servers.serve()
+	following, unfollow := context.WithCancel(ctx)
+	defer unfollow()
+	s.wg.Go(func() { s.follow(following) })
+	s.wg.Go(func() { s.checkUpstreams(following) })
 	if err := servers.announce(ready, channel); err != nil {
 		s.log.Warn("ready line not written", "err", err)
 	}
 	<-ctx.Done()
 	s.closing.Store(true)
-	s.log.Info("stopping; open streams may finish", "within", drainLimit)
-	err = servers.drain()
+	file := s.reload.close()
+	err = servers.drain(file.Proxy.DrainTimeout, s.hurry.ctx)
 	if channel != nil {
+		s.tellTrainers(loopCtx, file.Trainers.OnStop)
 		err = errors.Join(err, channel.Close())
 	}
 	stop()
@@ -198,91 +202,9 @@ func (s *Sidecar) Handovers() any { return s.loop.recent.newestFirst() }
 // Problems says in sentences why the sidecar is not ready.
 func (s *Sidecar) Problems() []string {
 	if s.closing.Load() {
-		return []string{"stopping"}
+		return []string{"draining"}
 	}
 	return s.loop.view.read().Problems
-}
-
-// servers are the two HTTP listeners.
-type servers struct {
-	path                   *proxy.Proxy
-	data, operator         *http.Server
-	dataSocket, operSocket net.Listener
-	wg                     sync.WaitGroup
-	log                    *slog.Logger
-}
-
-func (s *Sidecar) listen() (*servers, error) {
-	cfg := proxy.DefaultConfig()
-	cfg.IdleLimit, cfg.BodyMemory = s.file.Proxy.IdleTimeout, int64(s.file.Proxy.BodyMemory)
-	cfg.InjectUsage = s.file.Proxy.Usage == "inject"
-	cfg.Upstreams = nil
-	for _, e := range s.file.Engines {
-		cfg.Upstreams = append(cfg.Upstreams, proxy.Upstream{Name: e.Name, URL: e.URL})
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	path := proxy.New(cfg, s.gate, s.gate)
-	out := &servers{
-		log:      s.log,
-		path:     path,
-		data:     proxy.Server(newHeaders(s.file.SLO, s.metrics).read(path)),
-		operator: &http.Server{Handler: admin.New(s, s.metrics.Handler()), ReadHeaderTimeout: 10 * time.Second},
-	}
-	out.data.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
-	var err error
-	if out.dataSocket, err = net.Listen("tcp", s.file.Listen); err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	if out.operSocket, err = net.Listen("tcp", s.file.Admin.Listen); err != nil {
-		_ = out.dataSocket.Close()
-		return nil, fmt.Errorf("admin.listen: %w", err)
-	}
-	return out, nil
-}
-
-func (v *servers) serve() {
-	run := func(srv *http.Server, l net.Listener) {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			v.log.Error("listener ended", "addr", l.Addr(), "err", err)
-		}
-	}
-	v.wg.Go(func() { run(v.data, v.dataSocket) })     // ends when drain shuts it down
-	v.wg.Go(func() { run(v.operator, v.operSocket) }) // likewise
-}
-
-func (v *servers) close() {
-	_ = v.dataSocket.Close()
-	_ = v.operSocket.Close()
-}
-
-// announce prints the ready line; socket is absent where nobody listens for
-// trainers.
-func (v *servers) announce(w io.Writer, channel *trainer.Server) error {
-	line := map[string]string{"listening": v.dataSocket.Addr().String(), "admin": v.operSocket.Addr().String()}
-	if channel != nil {
-		line["socket"] = channel.Addr()
-		if path, err := filepath.Abs(channel.Addr()); err == nil {
-			line["socket"] = path
-		}
-	}
-	return json.NewEncoder(w).Encode(line)
-}
-
-// drain lets open streams finish, then cuts what is left.
-func (v *servers) drain() error {
-	ctx, stop := context.WithTimeout(context.Background(), drainLimit)
-	defer stop()
-	err := v.data.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		v.log.Warn("open streams were cut", "after", drainLimit)
-		err = v.data.Close()
-	}
-	err = errors.Join(err, v.operator.Close())
-	v.path.Close()
-	v.wg.Wait()
-	return err
 }
 
 // allowed adds the sidecar's own user and root to the config's.
