@@ -61,6 +61,7 @@ func (p *Proxy) interpret(w http.ResponseWriter, r *http.Request, d dialect) {
 		x.account(end)
 		if end.abort {
 			// The server must break the transfer: no good ending is made up.
+			breakOff(w, r)
 			panic(http.ErrAbortHandler)
 		}
 	}()

@@ -25,7 +25,10 @@ const staleWindow = 250 * time.Millisecond
 // stale).
 func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
-		t := &trip{w: x.w}
+		t := &trip{}
+		if takesInterim(x.r) {
+			t.w = x.w
+		}
 		res, err := x.p.transport.RoundTrip(x.outgoing(httptrace.WithClientTrace(ctx, t.trace())))
 		t.close()
 		if err == nil {

@@ -6,6 +6,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"time"
 )
 
@@ -23,7 +24,13 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	x := &passed{cancel: cancel}
 	r = r.WithContext(context.WithValue(ctx, passedKey{}, x)) // a copy
-	if r.Body != nil && r.Body != http.NoBody && r.Header.Get("Upgrade") == "" {
+	defer func() {
+		if v := recover(); v != nil {
+			breakOff(w, r)
+			panic(v)
+		}
+	}()
+	if r.Body != nil && r.Body != http.NoBody && !wantsUpgrade(r.Header) {
 		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit}
 		defer x.upload.end()
 		r.Body = passedBody{x.upload, r.Body}
@@ -31,7 +38,22 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	// Unless the upstream sends one: the server must not guess it from the body.
 	// ReverseProxy copies no empty field, so shapeAnswer cannot say this here.
 	w.Header()["Content-Type"] = nil
-	p.passes[p.pick()].ServeHTTP(w, r)
+	out := &passWriter{ResponseWriter: w, rc: rc, limit: p.cfg.IdleLimit, interim: takesInterim(r)}
+	p.passes[p.pick()].ServeHTTP(out, r)
+	out.done()
+}
+
+// wantsUpgrade says that a request asks to leave HTTP (RFC 9110, 7.8): without the
+// token in Connection an Upgrade field means nothing.
+func wantsUpgrade(h http.Header) bool {
+	for _, line := range h["Connection"] {
+		for token := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
+				return h.Get("Upgrade") != ""
+			}
+		}
+	}
+	return false
 }
 
 // passedBody is a body under the idle limit.

@@ -1,0 +1,44 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+)
+
+// passWriter is the client's side of a passed answer: a write on which nothing
+// moves for the idle limit fails.
+type passWriter struct {
+	http.ResponseWriter
+	rc      *http.ResponseController
+	limit   time.Duration
+	until   time.Time
+	interim bool // the client may get 1xx answers
+}
+
+// Write sets the deadline anew when half of it has passed: a call for each event
+// would cost more than the write.
+func (w *passWriter) Write(b []byte) (int, error) {
+	if now := time.Now(); w.until.Sub(now) < w.limit/2 {
+		w.until = now.Add(w.limit)
+		_ = w.rc.SetWriteDeadline(w.until) // HTTP/2 and tests without one have no deadline
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// WriteHeader leaves out what the client's protocol does not have.
+func (w *passWriter) WriteHeader(code int) {
+	if code >= 100 && code < 200 && code != http.StatusSwitchingProtocols && !w.interim {
+		return
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// done leaves the connection as it was, for its next request.
+func (w *passWriter) done() {
+	if !w.until.IsZero() {
+		_ = w.rc.SetWriteDeadline(time.Time{})
+	}
+}
+
+// Unwrap lets http.ResponseController flush and hijack.
+func (w *passWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
