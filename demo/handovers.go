@@ -31,7 +31,7 @@ type HandoverSummary struct {
 }
 
 // hows are the words for the ways in which an order was met.
-var hows = []string{"cached", "drop", "suspend", "discard", "finish", "nothing", "superseded"}
+var hows = []string{"cached", "drop", "suspend", "discard", "finish", "nothing", "part", "superseded"}
 
 // freedLeast is the fall of the trainer's bytes that makes a shrink one that
 // freed memory: one page of KV cache. Below it an order met a trainer that held

@@ -35,8 +35,8 @@ func (h *Handover) onHello(e Hello) {
 }
 
 // onAcked takes a trainer's promise. It counts only for its own epoch, and as a
-// shrink's only when it promises to hold no more than was ordered; the device
-// is asked at once whether it is true.
+// shrink's only when it promises to hold no more than was ordered, or says that
+// it can do no more; the device is asked at once whether it is true.
 func (h *Handover) onAcked(e Acked) {
 	t := h.trainer(e.Trainer)
 	if t == nil || !t.open || t.acked || e.Epoch != t.epoch {
@@ -45,7 +45,11 @@ func (h *Handover) onAcked(e Acked) {
 	if e.How == howSuperseded { // it promises nothing: it obeys another order
 		return
 	}
-	if t.proof == proofFallen && e.Held > t.budget {
+	switch {
+	case e.Held <= t.budget:
+	case e.How == howPart:
+		t.part = e.Held
+	case t.proof == proofFallen:
 		return
 	}
 	t.acked = true

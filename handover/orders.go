@@ -49,7 +49,7 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	}
 	t.budget, t.wanted = to, false
 	t.mayHold = max(t.mayHold, to)
-	t.epoch, t.open, t.proof, t.acked, t.proven = epoch, true, p, false, false
+	t.epoch, t.open, t.proof, t.acked, t.proven, t.part = epoch, true, p, false, false, 0
 	t.readAt, t.readWait = 0, firstRead
 	h.order(Order{Epoch: epoch, Trainer: t.id, Bytes: to, Within: within, Reason: reason, Shrink: t.change.shrink, Floor: t.floor})
 }
@@ -59,7 +59,7 @@ func (h *Handover) prove(t *trainer) {
 	if !t.open || !t.acked {
 		return
 	}
-	if t.proof == proofFallen && (!t.seen || t.bytes-t.floor > t.budget) {
+	if t.proof == proofFallen && (!t.seen || t.bytes-t.floor > max(t.budget, t.part)) {
 		t.proven = false // also when it rose again before its peers were done
 		if t.readAt == 0 {
 			t.readAt = h.now + t.readWait
@@ -83,7 +83,7 @@ func (h *Handover) settle(j *job) {
 			continue
 		}
 		t.open, t.fenced = false, true
-		t.mayHold = t.budget
+		t.mayHold = max(t.budget, t.part)
 		t.readAt = 0
 		if c := t.change; c != nil && c.shrink {
 			h.tail.learn(h.now - c.decided)

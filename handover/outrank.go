@@ -4,6 +4,10 @@ package handover
 // had heard a later one.
 const howSuperseded = "superseded"
 
+// howPart is a trainer's word for an order that it met as far as it can: what its
+// ack says that it holds stays as long as the job lives.
+const howPart = "part"
+
 // sessionLimit keeps epochs within what a JSON number holds exactly (2^53).
 const sessionLimit = 1 << 20
 

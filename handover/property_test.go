@@ -260,6 +260,9 @@ func (w *world) obey(tr *worldTrainer) {
 		return
 	}
 	ack := Acked{Trainer: tr.id, Epoch: o.Epoch, Held: o.Bytes, How: "drop"}
+	if tr.ceiling > o.Bytes && !tr.liar {
+		ack.Held, ack.How = tr.ceiling, howPart
+	}
 	for range rapid.SampledFrom([]int{0, 1, 1, 1, 1, 1, 1, 2}).Draw(w.t, "copies") {
 		w.acks = append(w.acks, ack)
 	}
@@ -283,7 +286,8 @@ func (w *world) apply(tr *worldTrainer, lie bool) (o Order, fresh bool) {
 		tr.liar = true
 		return o, true
 	}
-	tr.ceiling = o.Bytes
+	stays := min(tr.held, tr.pinned) // of what it holds
+	tr.ceiling = max(o.Bytes, stays)
 	tr.held = min(tr.held, tr.ceiling)
 	if o.Reason == "grow" {
 		tr.held = tr.ceiling

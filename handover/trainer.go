@@ -35,6 +35,7 @@ type trainer struct {
 	open   bool  // the last order is not done
 	proof  proof
 	acked  bool
+	part   Bytes // what it keeps above the order, by its ack: howPart
 	proven bool
 	change *change
 

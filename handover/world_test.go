@@ -66,6 +66,7 @@ type worldTrainer struct {
 	alive     bool
 	connected bool
 	liar      bool
+	pinned    Bytes // what it can never give back
 	orders    []Order // in flight, in order
 }
 
@@ -106,7 +107,7 @@ func newWorld(t *rapid.T) *world {
 	for i := range rapid.IntRange(1, 3).Draw(t, "trainers") {
 		w.trainers = append(w.trainers, &worldTrainer{
 			id: TrainerID(fmt.Sprintf("t%d", i)), job: fmt.Sprintf("job%d", rapid.IntRange(0, 1).Draw(t, "job")),
-			dev: devices[i%len(devices)], floor: 50 * mib,
+			dev: devices[i%len(devices)], floor: 50 * mib, pinned: Bytes(rapid.SampledFrom([]int{0, 0, 0, 16, 70}).Draw(t, "pinned")) * mib,
 		})
 	}
 	w.cfg = c
@@ -242,7 +243,7 @@ func (w *world) checkConfirmed(a HandoverDone) {
 	if a.Acked == 0 || a.Confirmed < a.Acked {
 		w.t.Fatalf("shrink confirmed without an ack: %+v", a)
 	}
-	if tr := w.h.trainer(a.Trainer); tr.bytes-tr.floor > a.To {
+	if tr := w.h.trainer(a.Trainer); tr.bytes-tr.floor > max(a.To, w.trainer(a.Trainer).pinned) {
 		w.t.Fatalf("shrink to %v confirmed while the device shows %v: %+v", a.To, tr.bytes-tr.floor, a)
 	}
 }

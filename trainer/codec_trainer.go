@@ -12,7 +12,7 @@ import (
 )
 
 // hows are the ways in which an order is met, cheapest first.
-var hows = []string{"cached", "drop", "suspend", "discard", "finish", "nothing", "superseded"}
+var hows = []string{"cached", "drop", "suspend", "discard", "finish", "nothing", "part", "superseded"}
 
 func readHello(f fields) Message {
 	m := Hello{

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 VERSION: Final = 1
 """The protocol's version, said in hello and welcome."""
 
-HOWS: Final = ("cached", "drop", "suspend", "discard", "finish", "nothing", "superseded")
+HOWS: Final = ("cached", "drop", "suspend", "discard", "finish", "nothing", "part", "superseded")
 """The ways in which an order was met, cheapest first (ack, costs)."""
 
 

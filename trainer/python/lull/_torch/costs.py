@@ -105,7 +105,7 @@ class Costs:
 
     def observe(self, how: str, bytes: int, seconds: float) -> None:
         """An order was met: bytes given back, and seconds from its arrival."""
-        if how not in ("superseded", "nothing"):
+        if how not in ("superseded", "nothing", "part"):
             self.way(how).observe(bytes / MIB, seconds)
 
     def lost(self, how: str, seconds: float) -> None:

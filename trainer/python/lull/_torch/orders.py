@@ -105,6 +105,9 @@ class Orders:
                 self._set_ceiling(order.bytes)
                 if self._meet(owed):
                     return
+                if not self._working():  # nothing runs that could let go of more
+                    self._answer(owed, "part")
+                    return
             self._owed = owed
             self._flag = not owed.until
             if self.release == "next-saved":
@@ -185,6 +188,8 @@ class Orders:
         table.empty_earliest(lambda: measure() <= goal)
 
     def _answer(self, owed: Owed, how: str, discarded: int = 0) -> None:
+        if how != "superseded" and self.pool.resident() > owed.order.bytes:
+            how = "part"  # small tensors that live on hold whole units of the pool
         now = self.clock()
         total, freeing = now - owed.started, owed.freeing
         # Resident may still rise up to the ceiling: what is promised is the order, not the moment.

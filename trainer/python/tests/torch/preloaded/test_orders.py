@@ -441,3 +441,27 @@ def test_order_that_needs_the_training_thread_is_met_while_it_yields() -> None:
     assert rec.acks[-1][1].held <= resident // 2
     assert rec.acks[-1][1].how == "finish"
     rec.elastic.close()
+
+
+@pytest.mark.parametrize("while_it_works", [False, True])
+def test_order_that_cannot_be_met_in_full_is_answered_with_what_stays(while_it_works: bool) -> None:
+    rec, step = job()
+    pool = rec.elastic.device.pool
+    before = pool.enable(True)
+    kept = torch.zeros(8 * MIB // 4)  # a cache of the user's, say, made in a forward pass
+    pool.enable(before)
+    assert pool.in_use() >= kept.nbytes
+    if while_it_works:
+        at(rec, "forward", lambda: rec.order(0, within_us=5_000))
+        threading.Timer(0.5, lambda: rec.order(256 * MIB)).start()
+        step()
+    else:
+        rec.order(0)
+    order, ack = next(pair for pair in rec.acks if pair[0].bytes == 0)
+    assert ack.how == "part"
+    assert kept.nbytes <= ack.held < kept.nbytes + 8 * MIB
+    assert pool.resident() <= max(ack.held, rec.elastic.orders.ceiling)
+    rec.order(256 * MIB)
+    step()
+    del kept
+    rec.elastic.close()
