@@ -16,7 +16,7 @@ func Default() File {
 		Listen:   "127.0.0.1:8080",
 		StateDir: "/run/lull",
 		Admin:    Admin{Listen: "127.0.0.1:9797"},
-		Trainers: Trainers{Socket: "/run/lull/lull.sock", Heartbeat: time.Second, Lease: 10 * time.Second, OnStop: OnStopDrain},
+		Trainers: Trainers{Socket: "/run/lull/lull.sock", Heartbeat: time.Second, Lease: 10 * time.Second, OnStop: OnStopKeep},
 		Policy: Policy{
 			Mode: core.Mode, Quantum: core.Quantum, Reserve: core.Reserve, Quantile: core.Quantile, Horizon: core.Horizon,
 		},

@@ -28,7 +28,7 @@ func TestReloadTakesOverWhatARunningSidecarCan(t *testing.T) {
 		"limits":           {func(f *File) { f.Proxy.IdleTimeout, f.Proxy.DrainTimeout = 1, 2 }, []string{"proxy.idle_timeout", "proxy.drain_timeout"}, nil},
 		"keys":             {func(f *File) { f.Auth.Keys = []AuthKey{{Name: "a"}} }, []string{"auth.keys"}, nil},
 		"interference":     {func(f *File) { f.Interference.Yield = Auto }, []string{"interference.yield"}, nil},
-		"on_stop":          {func(f *File) { f.Trainers.OnStop = OnStopKeep }, []string{"trainers.on_stop"}, nil},
+		"on_stop":          {func(f *File) { f.Trainers.OnStop = OnStopDrain }, []string{"trainers.on_stop"}, nil},
 		"a free engine":    {func(f *File) { f.Engines[1].URL = "http://b:2" }, []string{"engines[1].url"}, nil},
 		"a bound engine":   {func(f *File) { f.Engines[0].URL = "http://b:2" }, nil, []string{"engines[0].url"}},
 		"another engine":   {func(f *File) { f.Engines[1].Name, f.Engines[1].URL = "b", "http://b:2" }, nil, []string{"engines[1].name", "engines[1].url"}},

@@ -66,7 +66,7 @@ type worldTrainer struct {
 	alive     bool
 	connected bool
 	liar      bool
-	pinned    Bytes // what it can never give back
+	pinned    Bytes   // what it can never give back
 	orders    []Order // in flight, in order
 }
 
