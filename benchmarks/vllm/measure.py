@@ -70,7 +70,8 @@ def withdrawal(server: Server, sidecar: FakeSidecar, count: int) -> dict[str, An
         whole = page["pool_blocks"]
         for turn in range(count):
             page = sidecar.page()
-            blocks = whole if turn % 2 else chooser.randint(page["blocks_used"] + 1, whole - 1)
+            # A stream may take a block between the look and the order, and a block in use cannot be withdrawn.
+            blocks = whole if turn % 2 else chooser.randint(page["blocks_used"] + 16, whole - 1)
             before = page["steps"]
             epoch = sidecar.order(blocks * page["block_bytes"])
             page = sidecar.wait(lambda p, epoch=epoch: p["applied_epoch"] == epoch)

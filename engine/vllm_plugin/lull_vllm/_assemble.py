@@ -22,7 +22,7 @@ from ._doorbell import Doorbell
 from ._errors import LullVLLMError, NameTakenError
 from ._host import HostBound
 from ._orders import Orders
-from ._process import room_bytes, switch_soon
+from ._process import room_bytes
 from ._ranges import Run
 from ._requests import Requests
 from ._telemetry import Telemetry
@@ -64,7 +64,6 @@ class Assembly:
 
     def build(self) -> Controller:
         """Returns the controller, with a bound where this engine can keep one."""
-        switch_soon()
         bound = self._bound()
         page = self._config.path("page")
         _page.create(

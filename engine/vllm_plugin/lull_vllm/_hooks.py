@@ -18,7 +18,7 @@ from ._advice import Advice
 from ._assemble import Assembly
 from ._config import Config
 from ._errors import LayoutError
-from ._process import page_size, switch_soon
+from ._process import page_size
 from ._puncher import Pages, Puncher
 from ._ranges import TensorLayout, layout_of
 
@@ -191,7 +191,6 @@ def hook_worker(config: Config, baseline: int) -> None:
 def start_puncher(config: Config, rank: int, blocks: int, tensors: Any, baseline: int) -> Puncher:
     """Reads the tensors' layout and starts the thread that gives their pages back."""
     pages, block_bytes, problem = None, 0, ""
-    switch_soon()
     try:
         layout = layout_of([tensor_layout(t) for t in tensors], blocks, page_size())
         block_bytes = layout.block_bytes

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 _STATUS = "/proc/self/status"
-
-_SWITCH_S = 5e-4
-"""Python's own 5 ms, each time that a thread of ours wants the interpreter lock of a worker which
-spins on its queue, is longer than all else that an order takes. Shorter than this would cost the
-worker more switches than orders are worth."""
-
-
-def switch_soon() -> None:
-    """Lets another thread have this process's interpreter lock within half a millisecond."""
-    sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
 
 
 def own_bytes(status: str = _STATUS) -> int:
