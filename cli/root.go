@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -45,12 +46,27 @@ func Main(args []string) int {
 	return 1
 }
 
+// version is the module's, or the commit that was built.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && info.Main.Version == "(devel)" {
+			return s.Value
+		}
+	}
+	return info.Main.Version
+}
+
 // Root is the whole command tree.
 func Root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "lull",
 		Short:         "Train in the lulls of an LLM server",
 		Long:          "Lull sits in front of an LLM server and makes a training job on the same device give memory back before requests feel it.",
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +22,7 @@ const assembleRetry = 250 * time.Millisecond
 // assemble waits until every engine has said what it is, then makes the core.
 // Until then requests pass and nothing is lent. It ends when ctx does.
 func (s *Sidecar) assemble(ctx context.Context) {
+	said := ""
 	for {
 		core, drivers, err := s.tryAssemble(ctx)
 		if err == nil {
@@ -31,6 +33,10 @@ func (s *Sidecar) assemble(ctx context.Context) {
 		if errors.Is(err, errNeverRight) {
 			s.log.Error("nothing will be lent", "err", err)
 			return
+		}
+		if text := err.Error(); text != said {
+			said = text
+			s.log.Warn("an engine does not answer; requests are relayed, nothing is lent yet", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -64,7 +70,28 @@ func (s *Sidecar) tryAssemble(ctx context.Context) (*handover.Handover, []*engin
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", err, errNeverRight)
 	}
+	for _, text := range tight(cfg) {
+		s.log.Warn(text)
+	}
 	return core, drivers, nil
+}
+
+// tight says which devices are smaller than their servers with their whole pools:
+// right where a pool is meant to be lent away for good, else a slip of the pen.
+func tight(cfg handover.Config) []string {
+	var found []string
+	for _, d := range cfg.Devices {
+		need := d.Headroom
+		for _, e := range cfg.Engines {
+			if slices.Contains(e.Devices, d.ID) {
+				need += e.Resident + e.Pool
+			}
+		}
+		if need > d.Capacity {
+			found = append(found, fmt.Sprintf("devices.%s.capacity: %v is below resident + pool + headroom, %v: the server's KV is bound below its pool even without training", d.ID, d.Capacity, need))
+		}
+	}
+	return found
 }
 
 // meet opens an engine and reads it once.

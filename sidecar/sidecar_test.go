@@ -292,3 +292,21 @@ func TestInFlightIsZeroAfterEveryEnding(t *testing.T) {
 		return strings.Contains(string(text), "lull_requests_in_flight 0\n")
 	})
 }
+
+func TestEngineThatDoesNotAnswerIsSaidInTheLogOnce(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.file.Engines[0].URL = "http://" + l.Addr().String()
+	_ = l.Close()
+	r.launch()
+	const text = "an engine does not answer; requests are relayed, nothing is lent yet"
+	r.until("it is said", func() bool { return strings.Contains(r.logs.String(), text) })
+	time.Sleep(3 * assembleRetry) // more tries
+	if n := strings.Count(r.logs.String(), text); n != 1 {
+		t.Errorf("said %d times, want once", n)
+	}
+}

@@ -78,3 +78,15 @@ func TestFloodOfBadLinesIsCountedNotLogged(t *testing.T) {
 		t.Errorf("passed %d, then dropped %d, %v; want 2, 98, true", passed, dropped, ok)
 	}
 }
+
+func TestDeviceThatIsSmallerThanItsServerIsNamed(t *testing.T) {
+	cfg := handover.Config{
+		Devices: []handover.DeviceConfig{{ID: "small", Capacity: 512 * size.MiB, Headroom: 64 * size.MiB}, {ID: "large", Capacity: size.GiB}},
+		Engines: []handover.EngineConfig{{ID: "main", Devices: []handover.DeviceID{"small", "large"}, Resident: 256 * size.MiB, Pool: 640 * size.MiB}},
+	}
+	got := tight(cfg)
+	want := "devices.small.capacity: 512.0MiB is below resident + pool + headroom, 960.0MiB: the server's KV is bound below its pool even without training"
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

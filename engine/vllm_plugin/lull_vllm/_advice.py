@@ -1,8 +1,9 @@
 """madvise for the pages of withdrawn blocks: many ranges in one system call where the kernel can.
 
-A block's pages lie in as many ranges as there are layers. Each call lets go of the interpreter lock
-and wants it back, and a worker spins on its queue for a second after its last step; one call for all
-ranges waits once. process_madvise takes any advice for the caller's own memory since Linux 6.13.
+A block's pages lie in as many ranges as there are layers. Each call lets go of the interpreter
+lock and wants it back, and a worker spins on its queue for a second after its last step; one call
+for all ranges waits once. process_madvise takes any advice for the caller's own memory since
+Linux 6.13.
 """
 
 from __future__ import annotations
