@@ -122,13 +122,18 @@ func (g *gate) finish(r proxy.Record) {
 		if r.TokenSource == proxy.TokensFromUsage {
 			prompt, output = r.PromptTokens, r.OutputTokens
 		}
-		return handover.Finished{At: at, ID: id, PromptTokens: prompt, OutputTokens: output}
+		return handover.Finished{At: at, ID: id, PromptTokens: prompt, OutputTokens: output, Refused: unrun(r)}
 	}}
 	select {
 	case g.loop.inputs <- finished:
 	default: // the loop is far behind: a goroutine of its own waits, the relay does not
 		go g.loop.post(g.loop.ctx, finished)
 	}
+}
+
+// unrun says that the server refused a request and no token came of it.
+func unrun(r proxy.Record) bool {
+	return r.Outcome == proxy.OutcomeUpstreamRefused && r.Events == 0 && r.OutputTokens == 0
 }
 
 // heldTime is the time in the gate, when it was more than the loop's own answer.

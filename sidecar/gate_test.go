@@ -66,3 +66,23 @@ func (r *rig) metric(line string) bool {
 	_, _ = b.ReadFrom(resp.Body)
 	return strings.Contains(b.String(), line+"\n")
 }
+
+func TestOnlyARequestThatTheServerRefusedTeachesNothing(t *testing.T) {
+	for _, c := range []struct {
+		r    proxy.Record
+		want bool
+	}{
+		{proxy.Record{Outcome: proxy.OutcomeUpstreamRefused, Status: 400}, true},
+		{proxy.Record{Outcome: proxy.OutcomeUpstreamRefused, Status: 400, Events: 1}, false},
+		{proxy.Record{Outcome: proxy.OutcomeUpstreamRefused, Status: 400, OutputTokens: 1}, false},
+		{proxy.Record{Outcome: proxy.OutcomeUpstreamError, Status: 500}, false},
+		{proxy.Record{Outcome: proxy.OutcomeClientGone}, false},
+		{proxy.Record{Outcome: proxy.OutcomeForwarded, Status: 200}, false},
+	} {
+		l := &loop{ctx: t.Context(), inputs: make(chan input, 1), requests: newRequests()}
+		(&gate{loop: l}).finish(c.r)
+		if got := (<-l.inputs).event(0).(handover.Finished).Refused; got != c.want {
+			t.Errorf("%s with status %d, %d events and %d tokens: refused %v, want %v", c.r.Outcome, c.r.Status, c.r.Events, c.r.OutputTokens, got, c.want)
+		}
+	}
+}
