@@ -33,7 +33,8 @@ type trainerPeer struct {
 	ended     bool
 	late      string // the order that it does not meet
 	lateEpoch handover.Epoch
-	trouble   string // why its bytes cannot be read, "" when they can
+	trouble   string   // why its bytes cannot be read, "" when they can
+	unsent    *limiter // of the lines about orders that did not go out
 	hello     trainer.Hello
 	report    *trainer.Report
 }
@@ -143,10 +144,12 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	s.log.Info("trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
+			peer := &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
 			if old := l.trainers[id]; old != nil {
+				peer.unsent = old.unsent // one that comes again and again fills no log either
 				old.close()
 			}
-			l.trainers[id] = &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
+			l.trainers[id] = peer
 		},
 		event: func(at handover.At) handover.Event { return helloEvent(at, id, h) },
 	})
