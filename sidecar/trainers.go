@@ -69,6 +69,15 @@ func (t *trainerPeer) read() (size.Bytes, error) {
 
 func (t *trainerPeer) close() { _ = t.process.Close() }
 
+// pid is the kernel's number of the process; the trainer's own word may be
+// another's.
+func (t *trainerPeer) pid() int64 {
+	if t.process == nil {
+		return 0
+	}
+	return int64(t.process.PID())
+}
+
 // sessions turns what trainers say into inputs of the loop. Its methods run on
 // the sessions' goroutines.
 type sessions struct {
@@ -134,13 +143,14 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	}
 	h.Device = string(place)
 	s.clamp(&h)
-	process, err := s.process(ses.PID())
+	process, shown, err := s.open(ses.PID())
 	if err != nil {
 		s.log.Warn("trainer's process cannot be read, so nothing that it gave back could be confirmed; nothing is lent to it. Let it share the sidecar's PID namespace (containers: pid:)",
 			"trainer", id, "pid", ses.PID(), "err", err)
 		_ = ses.Send(unseen)
 		return
 	}
+	h.Baseline = min(h.Baseline, shown) // nobody had more before it began than it has now
 	s.log.Info("trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
@@ -161,12 +171,28 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	}})
 }
 
+// open opens a process's books and says what they show now.
+func (s *sessions) open(pid int) (*device.Process, size.Bytes, error) {
+	process, err := s.process(pid)
+	if err != nil {
+		return nil, 0, err
+	}
+	shown, err := process.Read()
+	if err != nil {
+		_ = process.Close()
+		return nil, 0, err
+	}
+	return process, shown, nil
+}
+
 // clamp keeps what a trainer says of itself within the device: no sum over
 // trainers overflows, and a liar takes the device and no more. What it really
-// holds is read from the kernel.
+// holds is read from the kernel. The baseline is no part of the device's books
+// and may be larger (data that were read before the job began): it has the
+// kernel's own bound.
 func (s *sessions) clamp(h *trainer.Hello) {
 	most := s.capacity[handover.DeviceID(h.Device)]
-	for _, b := range []*size.Bytes{&h.Floor, &h.Ceiling, &h.Held, &h.MinBudget, &h.Suspended, &h.Baseline} {
+	for _, b := range []*size.Bytes{&h.Floor, &h.Ceiling, &h.Held, &h.MinBudget, &h.Suspended} {
 		*b = min(*b, most)
 	}
 }

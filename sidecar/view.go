@@ -43,9 +43,10 @@ type EngineState struct {
 type TrainerState struct {
 	ID        string `json:"id"`
 	Connected bool   `json:"connected"`
-	PID       int64  `json:"pid"`
-	Baseline  int64  `json:"baseline_bytes"`
-	Floor     int64  `json:"floor_bytes"`
+	// PID is the kernel's word, not the trainer's.
+	PID      int64 `json:"pid"`
+	Baseline int64 `json:"baseline_bytes"`
+	Floor    int64 `json:"floor_bytes"`
 	// Problem says why its bytes cannot be read, or which order it does not meet;
 	// requests do not suffer from it.
 	Problem   string          `json:"problem,omitempty"`
@@ -138,7 +139,7 @@ func (v *view) layOut(l *loop, at handover.At) {
 	for _, t := range l.trainers {
 		l.noteLate(t, ledger)
 		trainers = append(trainers, TrainerState{
-			ID: string(t.id), Connected: t.session != nil, PID: t.hello.PID, Baseline: int64(t.baseline),
+			ID: string(t.id), Connected: t.session != nil, PID: t.pid(), Baseline: int64(t.baseline),
 			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report, Problem: firstOf(t.trouble, t.late),
 		})
 	}
