@@ -151,6 +151,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 		return
 	}
 	h.Baseline = min(h.Baseline, shown) // nobody had more before it began than it has now
+	s.refuseEpoch(ses, &h)
 	s.log.Info("trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {

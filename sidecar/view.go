@@ -72,6 +72,9 @@ type view struct {
 	problems map[string]string
 	epoch    handover.Epoch
 	laidOut  handover.At
+	// outranked, when set, is told of a session that the core took above another
+	// writer's; it must not block.
+	outranked func(session uint32)
 }
 
 func newView(s *score, session uint32) *view {
@@ -81,10 +84,15 @@ func newView(s *score, session uint32) *view {
 	}
 }
 
+// sawEpoch keeps the highest epoch that was given.
 func (v *view) sawEpoch(e handover.Epoch) {
 	v.mu.Lock()
+	above := e.Session() > v.epoch.Session()
 	v.epoch = max(v.epoch, e)
 	v.mu.Unlock()
+	if above && v.outranked != nil {
+		v.outranked(e.Session())
+	}
 }
 
 func (v *view) lastEpoch() handover.Epoch {
