@@ -231,12 +231,13 @@ func (s *sessions) FloorRequest(ses *trainer.Session, r trainer.Request) {
 	}})
 }
 
-// Report is kept for the admin API and metrics; it is advice.
+// Report is kept for the admin API and metrics; it is advice. One of a trainer
+// that does not count leaves nothing behind.
 func (s *sessions) Report(ses *trainer.Session, r trainer.Report) {
 	id, key := s.id(ses), ses.Key()
-	s.metrics.TrainingSamples(key.Job, rankLabel(key.Rank), float64(r.Samples))
 	s.loop.post(s.loop.ctx, input{do: func(l *loop) {
-		if t := l.trainers[id]; t != nil {
+		if t := l.trainers[id]; t != nil && t.session == sender(ses) {
+			s.metrics.TrainingSamples(key.Job, rankLabel(key.Rank), float64(r.Samples))
 			t.report = &r
 			l.view.publish(l)
 		}
@@ -252,6 +253,7 @@ func (s *sessions) Gone(ses *trainer.Session, why trainer.Reason) {
 		do: func(l *loop) {
 			if t := l.trainers[id]; t != nil && t.session == sender(ses) {
 				t.session, gone = nil, true
+				s.metrics.ForgetTraining(t.hello.Job, rankLabel(t.hello.Rank))
 			}
 		},
 		event: func(at handover.At) handover.Event {
