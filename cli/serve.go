@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +40,9 @@ func ServeCommand() *cobra.Command {
 			admin.Quiet()
 			caught := catchSignals() // from here SIGHUP no longer ends the process
 			defer caught.stop()
-			s, err := sidecar.New(file, newLogger(file.Telemetry.LogLevel))
+			log, flush := newLogger(file.Telemetry.LogLevel)
+			defer flush()
+			s, err := sidecar.New(file, log)
 			if err != nil {
 				return usageError{err}
 			}
@@ -72,10 +72,4 @@ func serveFile(path, upstream string) (config.File, error) {
 		return f, f.Validate()
 	}
 	return config.File{}, errors.New("--config: got none, want the path of a lull.yaml (see `lull config --print-default`) or --upstream URL")
-}
-
-func newLogger(level string) *slog.Logger {
-	var l slog.Level
-	_ = l.UnmarshalText([]byte(level)) // Validate has checked it
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
 }

@@ -56,6 +56,9 @@ type Finished struct {
 	ID           RequestID
 	PromptTokens int
 	OutputTokens int
+	// Refused says that the server would not run it (a status of 4xx and no token):
+	// nothing is learned from it, not even that it came.
+	Refused bool
 }
 
 // EngineSeen is what an engine said of itself, all devices of it alike: bytes

@@ -52,7 +52,11 @@ func (h *Handover) onFinished(e Finished) {
 		h.forget(r)
 		return
 	}
-	r.engine.pred.Finish(h.now, r.live, e.PromptTokens, e.OutputTokens)
+	if e.Refused {
+		r.engine.pred.Refuse(r.live)
+	} else {
+		r.engine.pred.Finish(h.now, r.live, e.PromptTokens, e.OutputTokens)
+	}
 	h.unlist(r)
 }
 

@@ -46,6 +46,23 @@ func (a *Arrivals) Add(at time.Duration, b Bytes) {
 	a.binCount++
 }
 
+// Remove takes back one arrival that Add took at that time: what is left of its
+// weight. Its count stays in the dispersion, which forgets within seconds and has
+// no sizes.
+func (a *Arrivals) Remove(at time.Duration, b Bytes) {
+	f := decay(a.last-at, arrivalMemory)
+	x := float64(b)
+	a.n, a.s1, a.s2 = less(a.n, f, 1e-6), less(a.s1, x*f, 1), less(a.s2, x*x*f, 1)
+}
+
+// less is sum - x, and 0 where only rounding is left of it.
+func less(sum, x, least float64) float64 {
+	if d := sum - x; d > max(least, sum*1e-12) {
+		return d
+	}
+	return 0
+}
+
 // Rate is the arrivals and the bytes of need a second, as of at.
 func (a *Arrivals) Rate(at time.Duration) (perSecond, bytesPerSecond float64) {
 	if !a.started {

@@ -41,12 +41,22 @@ type Live struct {
 	arrived time.Duration
 	moved   time.Duration // of the last progress
 	mean    Bytes         // expected need within the horizon
+	came    Bytes         // the need that it counts as among arrivals
 	spread  int64         // variance in tokens², times spreadUnit
 }
 
 // spreadUnit keeps fractions of tokens² in whole numbers, so that sums are
 // exact and never drift.
 const spreadUnit = 16
+
+const (
+	// mostNeed is the most that one request may need where the pool is not known:
+	// far above any device, and far from overflowing a sum over requests.
+	mostNeed Bytes = 1 << 48
+	// mostSpread is the largest variance of one request, likewise: a standard
+	// deviation of four million tokens.
+	mostSpread = 1 << 48
+)
 
 // Mean is the request's expected need within the horizon it was last counted
 // with.
@@ -56,9 +66,12 @@ func (r *Live) Mean() Bytes { return r.mean }
 type Predictor struct {
 	Geometry    Geometry
 	MaxModelLen int
-	Ratio       Ratio
-	Lengths     *Lengths
-	Arrivals    Arrivals
+	// Pool, when above 0, is the engine's whole KV cache. No request needs more,
+	// whatever its client asks for.
+	Pool     Bytes
+	Ratio    Ratio
+	Lengths  *Lengths
+	Arrivals Arrivals
 
 	tokens, seconds float64 // decayed, of decoding
 	residence       float64 // seconds
@@ -78,7 +91,7 @@ func NewPredictor(g Geometry, maxModelLen int) *Predictor {
 // Admit counts a request from now on; horizon is how far its growth is looked
 // at. It also counts as an arrival.
 func (p *Predictor) Admit(at time.Duration, spec Spec, horizon time.Duration) *Live {
-	spec.Sequences = max(spec.Sequences, 1)
+	spec.Sequences = min(max(spec.Sequences, 1), p.mostSequences())
 	r := &Live{spec: spec, prompt: p.Ratio.Tokens(spec.PromptBytes), limit: spec.MaxTokens, arrived: at, moved: at}
 	if spec.PromptTokens > 0 {
 		r.prompt = spec.PromptTokens
@@ -92,7 +105,8 @@ func (p *Predictor) Admit(at time.Duration, spec Spec, horizon time.Duration) *L
 	}
 	p.live++
 	p.count(r, horizon)
-	p.Arrivals.Add(at, r.mean)
+	r.came = r.mean
+	p.Arrivals.Add(at, r.came)
 	return r
 }
 
@@ -122,6 +136,13 @@ func (p *Predictor) Finish(at time.Duration, r *Live, promptTokens, outputTokens
 	}
 	p.Lengths.Learn(outputTokens / r.spec.Sequences)
 	p.residence += residenceGain * ((at - r.arrived).Seconds() - p.residence)
+}
+
+// Refuse stops counting a request that the engine would not run, and forgets that
+// it came: what it asked for says nothing about what is to come.
+func (p *Predictor) Refuse(r *Live) {
+	p.Drop(r)
+	p.Arrivals.Remove(r.arrived, r.came)
 }
 
 // Drop stops counting a request without learning from it.
@@ -166,7 +187,7 @@ func (p *Predictor) Expected(at, horizon time.Duration) Bytes {
 // limit, or the 99th percentile of answers when it has none.
 func (p *Predictor) AtEnd(r *Live) Bytes {
 	if r.spec.Need > 0 {
-		return r.spec.Need
+		return min(r.spec.Need, p.most())
 	}
 	answer := r.spec.MaxTokens
 	if answer == 0 {
@@ -175,7 +196,29 @@ func (p *Predictor) AtEnd(r *Live) Bytes {
 	if r.limit > 0 {
 		answer = min(answer, r.limit)
 	}
-	return p.Geometry.Request(r.prompt + answer*r.spec.Sequences)
+	return p.request(float64(r.prompt) + float64(answer)*float64(r.spec.Sequences))
+}
+
+// request is the bytes of one request of that many tokens, at most the pool. The
+// tokens are a float, since an absurd count of a client's overflows an integer.
+func (p *Predictor) request(tokens float64) Bytes {
+	most := p.most()
+	if tokens*float64(p.Geometry.BytesPerToken) >= float64(most) {
+		return most
+	}
+	return min(p.Geometry.Request(int(tokens)), most)
+}
+
+func (p *Predictor) most() Bytes {
+	if p.Pool > 0 {
+		return p.Pool
+	}
+	return mostNeed
+}
+
+// mostSequences is how many the pool has a token for; the rest wait in the engine.
+func (p *Predictor) mostSequences() int {
+	return max(1, int(p.most()/max(p.Geometry.BytesPerToken, 1)))
 }
 
 // TokensPerSecond is the learned decoding speed of one sequence.
@@ -186,15 +229,18 @@ func (p *Predictor) Live() int { return p.live }
 
 func (p *Predictor) count(r *Live, horizon time.Duration) {
 	if r.spec.Need > 0 {
-		r.mean, r.spread = r.spec.Need, 0
+		r.mean, r.spread = min(r.spec.Need, p.most()), 0
 		p.mean += r.mean
 		return
 	}
 	n := r.spec.Sequences
 	most := int(math.Ceil(p.TokensPerSecond() * horizon.Seconds()))
 	more, variance := p.Lengths.More(r.output/n, r.limit, most)
-	r.mean = p.Geometry.Request(r.prompt + r.output + int(math.Ceil(more*float64(n))))
-	r.spread = int64(variance * float64(n) * spreadUnit)
+	r.mean = p.request(float64(r.prompt) + float64(r.output) + math.Ceil(more*float64(n)))
+	r.spread = int64(min(variance*float64(n)*spreadUnit, mostSpread))
+	if r.mean >= p.most() {
+		r.spread = 0 // it cannot take more
+	}
 	p.mean += r.mean
 	p.spread += r.spread
 }

@@ -61,7 +61,19 @@ func (l *loop) performOrder(o handover.Order) {
 		return
 	}
 	if err := t.order(o); err != nil {
-		l.log.Warn("order not sent; the core waits for an ack that will not come until the trainer is back", "trainer", o.Trainer, "epoch", o.Epoch, "err", err)
+		l.notSent(t, o, err)
+	}
+}
+
+// notSent logs an order that did not go out, at most once a second a trainer: one
+// that does not read its socket is sent many.
+func (l *loop) notSent(t *trainerPeer, o handover.Order, err error) {
+	if t.unsent == nil {
+		t.unsent = &limiter{most: 1, every: time.Second, now: l.clock}
+	}
+	if dropped, ok := t.unsent.allow(); ok {
+		l.log.Warn("order not sent; the core waits for an ack that will not come until the trainer is back",
+			"trainer", o.Trainer, "epoch", o.Epoch, "err", err, "dropped_before", dropped)
 	}
 }
 

@@ -96,10 +96,11 @@ func (g *gate) Event(id string, at time.Time) {
 }
 
 // Done closes the account of a request and tells the core, once for every
-// ending.
+// ending. The core comes first: whatever becomes of the counting, a request that
+// the core never sees end keeps its memory from training for ever.
 func (g *gate) Done(r proxy.Record) {
-	id := handover.RequestID(r.ID)
-	req := g.loop.requests.get(id)
+	req := g.loop.requests.get(handover.RequestID(r.ID))
+	g.finish(r)
 	if req == nil {
 		g.metrics.RequestStarted() // ended before it was admitted: its body could not be read
 		req = &request{}
@@ -110,19 +111,29 @@ func (g *gate) Done(r proxy.Record) {
 		PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
 	})
 	g.score.done(req.promise, r)
+}
+
+// finish hands the end to the loop and waits for nothing.
+func (g *gate) finish(r proxy.Record) {
+	id := handover.RequestID(r.ID)
 	finished := input{event: func(at handover.At) handover.Event {
 		g.loop.requests.remove(id)
 		prompt, output := 0, 0
 		if r.TokenSource == proxy.TokensFromUsage {
 			prompt, output = r.PromptTokens, r.OutputTokens
 		}
-		return handover.Finished{At: at, ID: id, PromptTokens: prompt, OutputTokens: output}
+		return handover.Finished{At: at, ID: id, PromptTokens: prompt, OutputTokens: output, Refused: unrun(r)}
 	}}
 	select {
 	case g.loop.inputs <- finished:
 	default: // the loop is far behind: a goroutine of its own waits, the relay does not
 		go g.loop.post(g.loop.ctx, finished)
 	}
+}
+
+// unrun says that the server refused a request and no token came of it.
+func unrun(r proxy.Record) bool {
+	return r.Outcome == proxy.OutcomeUpstreamRefused && r.Events == 0 && r.OutputTokens == 0
 }
 
 // heldTime is the time in the gate, when it was more than the loop's own answer.

@@ -174,6 +174,7 @@ func (s *Sidecar) sessions() *sessions {
 		devices[handover.DeviceID(d.ID)] = true
 		capacity[handover.DeviceID(d.ID)] = d.Capacity
 	}
+	s.loop.view.outranked = keepSession(s.locks, s.log, &s.wg)
 	return &sessions{loop: s.loop, log: s.log, metrics: s.metrics, devices: devices, capacity: capacity, process: s.process}
 }
 

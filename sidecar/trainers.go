@@ -33,7 +33,8 @@ type trainerPeer struct {
 	ended     bool
 	late      string // the order that it does not meet
 	lateEpoch handover.Epoch
-	trouble   string // why its bytes cannot be read, "" when they can
+	trouble   string   // why its bytes cannot be read, "" when they can
+	unsent    *limiter // of the lines about orders that did not go out
 	hello     trainer.Hello
 	report    *trainer.Report
 }
@@ -67,6 +68,15 @@ func (t *trainerPeer) read() (size.Bytes, error) {
 }
 
 func (t *trainerPeer) close() { _ = t.process.Close() }
+
+// pid is the kernel's number of the process; the trainer's own word may be
+// another's.
+func (t *trainerPeer) pid() int64 {
+	if t.process == nil {
+		return 0
+	}
+	return int64(t.process.PID())
+}
 
 // sessions turns what trainers say into inputs of the loop. Its methods run on
 // the sessions' goroutines.
@@ -133,20 +143,24 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	}
 	h.Device = string(place)
 	s.clamp(&h)
-	process, err := s.process(ses.PID())
+	process, shown, err := s.open(ses.PID())
 	if err != nil {
 		s.log.Warn("trainer's process cannot be read, so nothing that it gave back could be confirmed; nothing is lent to it. Let it share the sidecar's PID namespace (containers: pid:)",
 			"trainer", id, "pid", ses.PID(), "err", err)
 		_ = ses.Send(unseen)
 		return
 	}
+	h.Baseline = min(h.Baseline, shown) // nobody had more before it began than it has now
+	s.refuseEpoch(ses, &h)
 	s.log.Info("trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
+			peer := &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
 			if old := l.trainers[id]; old != nil {
+				peer.unsent = old.unsent // one that comes again and again fills no log either
 				old.close()
 			}
-			l.trainers[id] = &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
+			l.trainers[id] = peer
 		},
 		event: func(at handover.At) handover.Event { return helloEvent(at, id, h) },
 	})
@@ -158,12 +172,28 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	}})
 }
 
+// open opens a process's books and says what they show now.
+func (s *sessions) open(pid int) (*device.Process, size.Bytes, error) {
+	process, err := s.process(pid)
+	if err != nil {
+		return nil, 0, err
+	}
+	shown, err := process.Read()
+	if err != nil {
+		_ = process.Close()
+		return nil, 0, err
+	}
+	return process, shown, nil
+}
+
 // clamp keeps what a trainer says of itself within the device: no sum over
 // trainers overflows, and a liar takes the device and no more. What it really
-// holds is read from the kernel.
+// holds is read from the kernel. The baseline is no part of the device's books
+// and may be larger (data that were read before the job began): it has the
+// kernel's own bound.
 func (s *sessions) clamp(h *trainer.Hello) {
 	most := s.capacity[handover.DeviceID(h.Device)]
-	for _, b := range []*size.Bytes{&h.Floor, &h.Ceiling, &h.Held, &h.MinBudget, &h.Suspended, &h.Baseline} {
+	for _, b := range []*size.Bytes{&h.Floor, &h.Ceiling, &h.Held, &h.MinBudget, &h.Suspended} {
 		*b = min(*b, most)
 	}
 }
@@ -201,12 +231,13 @@ func (s *sessions) FloorRequest(ses *trainer.Session, r trainer.Request) {
 	}})
 }
 
-// Report is kept for the admin API and metrics; it is advice.
+// Report is kept for the admin API and metrics; it is advice. One of a trainer
+// that does not count leaves nothing behind.
 func (s *sessions) Report(ses *trainer.Session, r trainer.Report) {
 	id, key := s.id(ses), ses.Key()
-	s.metrics.TrainingSamples(key.Job, rankLabel(key.Rank), float64(r.Samples))
 	s.loop.post(s.loop.ctx, input{do: func(l *loop) {
-		if t := l.trainers[id]; t != nil {
+		if t := l.trainers[id]; t != nil && t.session == sender(ses) {
+			s.metrics.TrainingSamples(key.Job, rankLabel(key.Rank), float64(r.Samples))
 			t.report = &r
 			l.view.publish(l)
 		}
@@ -222,6 +253,7 @@ func (s *sessions) Gone(ses *trainer.Session, why trainer.Reason) {
 		do: func(l *loop) {
 			if t := l.trainers[id]; t != nil && t.session == sender(ses) {
 				t.session, gone = nil, true
+				s.metrics.ForgetTraining(t.hello.Job, rankLabel(t.hello.Rank))
 			}
 		},
 		event: func(at handover.At) handover.Event {

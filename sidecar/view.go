@@ -43,9 +43,10 @@ type EngineState struct {
 type TrainerState struct {
 	ID        string `json:"id"`
 	Connected bool   `json:"connected"`
-	PID       int64  `json:"pid"`
-	Baseline  int64  `json:"baseline_bytes"`
-	Floor     int64  `json:"floor_bytes"`
+	// PID is the kernel's word, not the trainer's.
+	PID      int64 `json:"pid"`
+	Baseline int64 `json:"baseline_bytes"`
+	Floor    int64 `json:"floor_bytes"`
 	// Problem says why its bytes cannot be read, or which order it does not meet;
 	// requests do not suffer from it.
 	Problem   string          `json:"problem,omitempty"`
@@ -71,6 +72,9 @@ type view struct {
 	problems map[string]string
 	epoch    handover.Epoch
 	laidOut  handover.At
+	// outranked, when set, is told of a session that the core took above another
+	// writer's; it must not block.
+	outranked func(session uint32)
 }
 
 func newView(s *score, session uint32) *view {
@@ -80,10 +84,15 @@ func newView(s *score, session uint32) *view {
 	}
 }
 
+// sawEpoch keeps the highest epoch that was given.
 func (v *view) sawEpoch(e handover.Epoch) {
 	v.mu.Lock()
+	above := e.Session() > v.epoch.Session()
 	v.epoch = max(v.epoch, e)
 	v.mu.Unlock()
+	if above && v.outranked != nil {
+		v.outranked(e.Session())
+	}
 }
 
 func (v *view) lastEpoch() handover.Epoch {
@@ -138,7 +147,7 @@ func (v *view) layOut(l *loop, at handover.At) {
 	for _, t := range l.trainers {
 		l.noteLate(t, ledger)
 		trainers = append(trainers, TrainerState{
-			ID: string(t.id), Connected: t.session != nil, PID: t.hello.PID, Baseline: int64(t.baseline),
+			ID: string(t.id), Connected: t.session != nil, PID: t.pid(), Baseline: int64(t.baseline),
 			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report, Problem: firstOf(t.trouble, t.late),
 		})
 	}

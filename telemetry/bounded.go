@@ -15,12 +15,13 @@ type bounded struct {
 
 func newBounded(limit int) *bounded { return &bounded{seen: map[string]bool{}, limit: limit} }
 
-// label returns the value, or "other" once limit values were seen or when the
-// value is too long to be a name.
+// label returns the value as valid UTF-8, or "other" once limit values were seen
+// or when the value is too long to be a name.
 func (b *bounded) label(value string) string {
 	if len(value) > 128 {
 		return otherLabel
 	}
+	value = text(value, maxLabel)
 	b.mu.RLock()
 	known := b.seen[value]
 	b.mu.RUnlock()

@@ -105,18 +105,18 @@ func (m *Metrics) RequestStarted() { m.inFlight.Inc() }
 func (m *Metrics) RequestDone(r Request) {
 	m.inFlight.Dec()
 	model := m.models.label(r.Model)
-	m.requests.WithLabelValues(model, r.Outcome).Inc()
+	m.requests.WithLabelValues(clean(model, r.Outcome)...).Inc()
 	if r.TTFT > 0 {
-		m.ttft.WithLabelValues(model).Observe(r.TTFT.Seconds())
+		m.ttft.WithLabelValues(clean(model)...).Observe(r.TTFT.Seconds())
 	}
 	if r.Held > 0 {
 		m.held.Observe(r.Held.Seconds())
 	}
 	if r.PromptTokens > 0 {
-		m.tokens.WithLabelValues("prompt", r.TokenSource).Add(float64(r.PromptTokens))
+		m.tokens.WithLabelValues(clean("prompt", r.TokenSource)...).Add(float64(r.PromptTokens))
 	}
 	if r.OutputTokens > 0 {
-		m.tokens.WithLabelValues("output", r.TokenSource).Add(float64(r.OutputTokens))
+		m.tokens.WithLabelValues(clean("output", r.TokenSource)...).Add(float64(r.OutputTokens))
 	}
 }
 
@@ -126,7 +126,7 @@ func (m *Metrics) Gap(d time.Duration) { m.tbt.Observe(d.Seconds()) }
 // Judged counts one sample of an objective: its name in the config, what it is
 // about (ttft, tbt, tpot, e2e, success), and within, beyond or no_data.
 func (m *Metrics) Judged(slo, objective, result string) {
-	m.judged.WithLabelValues(slo, objective, result).Inc()
+	m.judged.WithLabelValues(clean(slo, objective, result)...).Inc()
 }
 
 // TrainingAdvice is what trainers were told last; began says that a yield began
@@ -143,7 +143,9 @@ func (m *Metrics) TrainingAdvice(yielding bool, duty float64, began bool) {
 
 // Override counts an objective that a client asked for by a header: used, clamped
 // to its bounds, or ignored.
-func (m *Metrics) Override(header, result string) { m.overrides.WithLabelValues(header, result).Inc() }
+func (m *Metrics) Override(header, result string) {
+	m.overrides.WithLabelValues(clean(header, result)...).Inc()
+}
 
 // Handover counts a finished handover; took is 0 when it was never confirmed.
 func (m *Metrics) Handover(shrink bool, result, how string, took time.Duration, freed int64) {
@@ -151,7 +153,7 @@ func (m *Metrics) Handover(shrink bool, result, how string, took time.Duration, 
 	if shrink {
 		direction = "shrink"
 	}
-	m.handovers.WithLabelValues(direction, result, how).Inc()
+	m.handovers.WithLabelValues(clean(direction, result, how)...).Inc()
 	if took > 0 {
 		m.handoverTime.WithLabelValues(direction).Observe(took.Seconds())
 	}
@@ -162,19 +164,23 @@ func (m *Metrics) Handover(shrink bool, result, how string, took time.Duration, 
 
 // Memory sets one term of the ledger.
 func (m *Metrics) Memory(device, owner, term string, bytes int64) {
-	m.memory.WithLabelValues(device, owner, term).Set(float64(bytes))
+	m.memory.WithLabelValues(clean(device, owner, term)...).Set(float64(bytes))
 }
 
 // TrainingSamples sets the samples that a trainer has reported.
 func (m *Metrics) TrainingSamples(job, rank string, samples float64) {
-	m.samples.WithLabelValues(job, rank).Set(samples)
+	m.samples.WithLabelValues(clean(job, rank)...).Set(samples)
 }
 
 // ForgetTrainer ends the series of a trainer that has left the device.
 func (m *Metrics) ForgetTrainer(device, owner, job, rank string) {
-	m.memory.DeletePartialMatch(prometheus.Labels{"device": device, "owner": owner})
-	m.samples.DeleteLabelValues(job, rank)
+	at := clean(device, owner)
+	m.memory.DeletePartialMatch(prometheus.Labels{"device": at[0], "owner": at[1]})
+	m.ForgetTraining(job, rank)
 }
+
+// ForgetTraining ends the series of what a trainer reports.
+func (m *Metrics) ForgetTraining(job, rank string) { m.samples.DeleteLabelValues(clean(job, rank)...) }
 
 // CoreFailed counts a broken invariant of the core.
 func (m *Metrics) CoreFailed() { m.loop.Inc() }

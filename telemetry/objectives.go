@@ -69,7 +69,7 @@ func (o *objectives) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (o *objectives) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, clean(labels...)...)
 	}
 	all, goodput := o.read()
 	for _, s := range all {

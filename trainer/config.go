@@ -47,6 +47,8 @@ type Config struct {
 
 	// peer replaces the reading of the peer's credentials in tests.
 	peer func(fd uintptr) (peer, error)
+	// now replaces the clock that floods are counted by, likewise.
+	now func() time.Time
 }
 
 // DefaultConfig is what serves one machine.
@@ -83,6 +85,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.peer == nil {
 		c.peer = readPeer
+	}
+	if c.now == nil {
+		c.now = time.Now
 	}
 	return c
 }

@@ -72,10 +72,13 @@ func (s *Server) greet(conn net.Conn) *Session {
 		return refuse(e)
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(s.cfg.HelloTimeout))
-	for {
+	for bad := 0; ; bad++ {
 		line, err := sess.in.next()
 		if err != nil {
 			return refuse(&LineError{What: "hello", Where: "line", Rule: fmt.Sprintf("none came: %v", err)})
+		}
+		if bad >= mostBad {
+			return refuse(&LineError{What: "hello", Where: "line", Rule: fmt.Sprintf("none came in %d lines; the connection is closed", bad)})
 		}
 		e := s.accepts(sess, line)
 		if e == nil {

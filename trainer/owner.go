@@ -7,6 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxNames bounds the names of one process, each of which is kept, with open
+// files, until the process has ended: one a device, and enough for many jobs.
+const maxNames = 64
+
 // own makes sess's process the owner of its name, or says why it cannot be. A
 // name belongs to the process that said hello under it until that process has
 // ended, session or not: a trainer that is silent or has said bye still holds
@@ -19,6 +23,10 @@ func (s *Server) own(sess *Session) *LineError {
 	if owned && old.PID != sess.peer.PID {
 		return taken(sess.key, old.PID)
 	}
+	if n := s.names(sess.peer.PID); !owned && n >= maxNames {
+		return &LineError{What: "session", Where: "job",
+			Rule: fmt.Sprintf("process %d has said hello under %d names, want at most %d; they are free again when it has ended", sess.peer.PID, n, maxNames)}
+	}
 	if owned {
 		old.close()
 	}
@@ -26,6 +34,18 @@ func (s *Server) own(sess *Session) *LineError {
 		s.owners[sess.key] = sess.peer
 	}
 	return nil
+}
+
+// names is how many the process owns; one that the kernel cannot name owns none.
+// Call it with s.mu held.
+func (s *Server) names(pid int) int {
+	n := 0
+	for _, p := range s.owners {
+		if pid != 0 && p.PID == pid {
+			n++
+		}
+	}
+	return n
 }
 
 // taken refuses a name that a living process has.

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -118,5 +119,42 @@ func TestOwnersThatHaveEndedAreForgotten(t *testing.T) {
 	}
 	if len(srv.owners) != 0 {
 		t.Errorf("%d owners after Close, want none", len(srv.owners))
+	}
+}
+
+// Each name is kept for as long as its process lives, session or not.
+func TestOneProcessHasABoundedNumberOfNames(t *testing.T) {
+	srv, r := listen(t, nil)
+	hello := func(job string) (*client, Message) {
+		c := dial(t, srv)
+		h := testHello()
+		h.Job = job
+		c.send(h)
+		return c, c.read()
+	}
+	for i := range maxNames {
+		c, m := hello(fmt.Sprint("job-", i))
+		if _, ok := m.(Welcome); !ok {
+			t.Fatalf("name %d: got %+v, want welcome", i, m)
+		}
+		c.send(Bye{})
+		r.next(t, "hello")
+		r.next(t, "gone")
+	}
+	want := ErrorLine{"session", "job", fmt.Sprintf("process %d has said hello under 64 names, want at most 64; they are free again when it has ended", os.Getpid())}
+	for i := range 3 {
+		c, m := hello(fmt.Sprint("more-", i))
+		if m != Message(want) {
+			t.Errorf("got %+v, want %+v", m, want)
+		}
+		c.ended()
+	}
+	if _, m := hello("job-7"); m.Type() != "welcome" {
+		t.Errorf("got %+v, want welcome under a name that it has", m)
+	}
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if n := len(srv.owners); n != maxNames {
+		t.Errorf("%d names are kept, want %d", n, maxNames)
 	}
 }

@@ -62,6 +62,7 @@ type Session struct {
 	hello Hello
 	key   Key
 	heard atomic.Uint64 // lines read
+	flood flood         // the reader's
 	wg    sync.WaitGroup
 	stop  chan struct{}
 	done  chan struct{}
@@ -162,12 +163,17 @@ func (s *Session) read() Reason {
 		if s.take(line) {
 			return GoneBye
 		}
+		s.pace()
 	}
 }
 
 // take handles one line; true says that the trainer has left.
 func (s *Session) take(line []byte) bool {
-	m, err := Decode(line)
+	m, err := Decode(line) // m is nil where it is no message
+	if s.flood.drops(m, s.srv.cfg.now()) {
+		s.drop()
+		return false
+	}
 	if err != nil {
 		s.fault(err)
 		return false
