@@ -2,7 +2,9 @@ package sidecar
 
 import (
 	"errors"
+	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,5 +78,21 @@ func TestFloodOfBadLinesIsCountedNotLogged(t *testing.T) {
 	now = now.Add(time.Second)
 	if dropped, ok := l.allow(); passed != 2 || !ok || dropped != 98 {
 		t.Errorf("passed %d, then dropped %d, %v; want 2, 98, true", passed, dropped, ok)
+	}
+}
+
+func TestTrainersThatComeAndGoFillNoLog(t *testing.T) {
+	now := time.Unix(100, 0)
+	logs := &syncBuffer{}
+	s := &sessions{loop: &loop{ctx: t.Context(), clock: func() time.Time { return now }}, log: slog.New(slog.NewTextHandler(logs, nil))}
+	for range 2 {
+		for range 500 {
+			s.note(slog.LevelInfo, "trainer connected", "trainer", "t")
+		}
+		now = now.Add(time.Second)
+	}
+	lines := strings.Split(strings.TrimSpace(logs.String()), "\n")
+	if len(lines) != 2*linesPerSecond || !strings.HasSuffix(lines[linesPerSecond], "trainer=t dropped_before=480") {
+		t.Errorf("%d lines, want %d a second, and the count of those left out: %q", len(lines), linesPerSecond, lines[len(lines)-1])
 	}
 }
