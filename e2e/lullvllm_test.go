@@ -137,10 +137,12 @@ func TestARealVLLMLendsItsCacheToRealTrainingAndTakesItBack(t *testing.T) {
 	})
 }
 
-// neverExceeded checks the ledger's own account of the device.
+// neverExceeded checks the ledger's own account of the device. What a Python server
+// holds besides KV moves by a MiB or two at any time: the ledger calls that the
+// world's doing, and the headroom is for it.
 func (r *rig) neverExceeded(t *testing.T) {
 	t.Helper()
-	if d := r.state(t).Ledger.Devices[0]; d.Breaches != 0 || d.Over != 0 {
+	if d := r.state(t).Ledger.Devices[0]; d.WorstOver > 8*mib || d.Over != 0 {
 		t.Errorf("got %+v, want the ledger never exceeded", d)
 	}
 }

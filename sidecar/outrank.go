@@ -25,7 +25,7 @@ func (s *sessions) refuseEpoch(ses *trainer.Session, h *trainer.Hello) {
 		return
 	}
 	h.LastEpoch = 0
-	s.log.Warn("trainer says that it obeyed a session that cannot be; it is not believed, and obeys nobody until it starts again",
+	s.note(slog.LevelWarn, "trainer says that it obeyed a session that cannot be; it is not believed, and obeys nobody until it starts again",
 		"trainer", s.id(ses), "pid", ses.PID(), "said", said, "own", own, "above", said-own, "most", mostAhead)
 	_ = ses.Send(trainer.ErrorLine{
 		What: "hello", Where: "last_epoch",

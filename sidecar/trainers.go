@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/lull-project/lull/device"
 	"github.com/lull-project/lull/handover"
@@ -88,6 +90,21 @@ type sessions struct {
 	// capacity of each device.
 	capacity map[handover.DeviceID]size.Bytes
 	process  func(pid int) (*device.Process, error)
+
+	once  sync.Once
+	lines *limiter // of the log, made on first use
+}
+
+// linesPerSecond are those of the log about trainers that come and go, all of
+// them together: one that connects again and again must not fill the disk.
+const linesPerSecond = 20
+
+// note logs a line about a trainer that came or went, or counts it.
+func (s *sessions) note(level slog.Level, text string, args ...any) {
+	s.once.Do(func() { s.lines = &limiter{most: linesPerSecond, every: time.Second, now: s.loop.clock} })
+	if dropped, ok := s.lines.allow(); ok {
+		s.log.Log(s.loop.ctx, level, text, append(args, "dropped_before", dropped)...)
+	}
 }
 
 // place is the config's name of the device that a trainer says it is on. A
@@ -137,7 +154,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	id := s.id(ses)
 	place, ok := s.place(h.Device)
 	if !ok {
-		s.log.Warn("trainer is on a device that lull.yaml does not name; it keeps its own budget and nothing is lent to it", "trainer", id, "device", h.Device)
+		s.note(slog.LevelWarn, "trainer is on a device that lull.yaml does not name; it keeps its own budget and nothing is lent to it", "trainer", id, "device", h.Device)
 		_ = ses.Send(s.unknown(h.Device)) // one that does not hear it stays at its own budget too
 		return
 	}
@@ -145,14 +162,14 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	s.clamp(&h)
 	process, shown, err := s.open(ses.PID())
 	if err != nil {
-		s.log.Warn("trainer's process cannot be read, so nothing that it gave back could be confirmed; nothing is lent to it. Let it share the sidecar's PID namespace (containers: pid:)",
+		s.note(slog.LevelWarn, "trainer's process cannot be read, so nothing that it gave back could be confirmed; nothing is lent to it. Let it share the sidecar's PID namespace (containers: pid:)",
 			"trainer", id, "pid", ses.PID(), "err", err)
 		_ = ses.Send(unseen)
 		return
 	}
 	h.Baseline = min(h.Baseline, shown) // nobody had more before it began than it has now
 	s.refuseEpoch(ses, &h)
-	s.log.Info("trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
+	s.note(slog.LevelInfo, "trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
 			peer := &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
@@ -247,7 +264,7 @@ func (s *sessions) Report(ses *trainer.Session, r trainer.Report) {
 // Gone keeps the trainer until the device shows its bytes gone.
 func (s *sessions) Gone(ses *trainer.Session, why trainer.Reason) {
 	id := s.id(ses)
-	s.log.Info("trainer gone", "trainer", id, "why", why)
+	s.note(slog.LevelInfo, "trainer gone", "trainer", id, "why", why)
 	gone := false
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {

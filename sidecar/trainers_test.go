@@ -2,7 +2,9 @@ package sidecar
 
 import (
 	"errors"
+	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,5 +90,21 @@ func TestDeviceThatIsSmallerThanItsServerIsNamed(t *testing.T) {
 	want := "devices.small.capacity: 512.0MiB is below resident + pool + headroom, 960.0MiB: the server's KV is bound below its pool even without training"
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestTrainersThatComeAndGoFillNoLog(t *testing.T) {
+	now := time.Unix(100, 0)
+	logs := &syncBuffer{}
+	s := &sessions{loop: &loop{ctx: t.Context(), clock: func() time.Time { return now }}, log: slog.New(slog.NewTextHandler(logs, nil))}
+	for range 2 {
+		for range 500 {
+			s.note(slog.LevelInfo, "trainer connected", "trainer", "t")
+		}
+		now = now.Add(time.Second)
+	}
+	lines := strings.Split(strings.TrimSpace(logs.String()), "\n")
+	if len(lines) != 2*linesPerSecond || !strings.HasSuffix(lines[linesPerSecond], "trainer=t dropped_before=480") {
+		t.Errorf("%d lines, want %d a second, and the count of those left out: %q", len(lines), linesPerSecond, lines[len(lines)-1])
 	}
 }
