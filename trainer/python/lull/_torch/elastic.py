@@ -16,6 +16,7 @@ from lull._torch.device import Device
 from lull._torch.floor import measure
 from lull._torch.foreign import refuse_hooks
 from lull._torch.grads import Gradients, buffer_bytes
+from lull._torch.leaves import known_leaves
 from lull._torch.micro import LossFn
 from lull._torch.nature import by_nature
 from lull._torch.rise import PATIENCE_S, FloorWatch
@@ -150,6 +151,7 @@ class Elastic(RuntimeSide):
         started = self._clock()
         self.orders.begin_batch()
         self._gradients.begin_batch()
+        self._known = known_leaves(self._params, batch)
         total: torch.Tensor | None = None
         done = 0
         whole = False
@@ -165,6 +167,7 @@ class Elastic(RuntimeSide):
                     loss = self._attempt(micro, loss_fn, weight, samples, scaler)
                     if loss is not None:
                         done += samples
+                        self._known = None  # the other microbatches have the same leaves
                         total = loss if total is None else total + loss
             whole = True
         finally:

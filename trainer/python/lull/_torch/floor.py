@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lull._torch.dry import Floor, measure_floor
+from lull._torch.leaves import known_leaves, spared
 from lull._torch.micro import LossFn, Microbatches, check_loss
 from lull._torch.slots import Table
 from lull._torch.stats import Stats
@@ -34,13 +35,14 @@ def measure(job: Microbatches, baseline: int, one: Any, loss_fn: LossFn) -> Floo
                 if first:
                     _plain_pass(job, table, one, loss_fn)
                 else:
-                    job._pass(table, one, loss_fn, 1.0, None)
+                    job._pass(table, one, loss_fn, 1.0, None, job._look)
                     job.memory.observe(1, pool.peak() - before)
             job._movers |= snapshot.moved()
             whole = True
         finally:
             job._undo(table, snapshot, keep_made=first and whole)
 
+    job._known = known_leaves(job._params, one)
     grads = [p.grad for p in job._params]
     job._gradients.begin_batch()
     try:
@@ -64,4 +66,5 @@ def _plain_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> N
     finally:
         job._hooks.end_forward()
     check_loss(loss)
-    loss.backward()  # type: ignore[no-untyped-call]
+    with spared(job._leaves.refuse_strangers(loss, job._known or set())):
+        loss.backward()  # type: ignore[no-untyped-call]

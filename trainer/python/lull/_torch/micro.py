@@ -14,6 +14,7 @@ from lull._torch.device import Device
 from lull._torch.grads import Gradients
 from lull._torch.hooks import SegmentHooks
 from lull._torch.inputs import storage_key
+from lull._torch.leaves import Leaves
 from lull._torch.model import Model
 from lull._torch.orders import Orders
 from lull._torch.owed import Discard
@@ -73,6 +74,9 @@ class Microbatches:
         self._hooks = SegmentHooks(segments, self._boundary)
         self._stuck: dict[str, str] = {}
         self._movers: Movers = set()
+        self._leaves = Leaves()
+        self._known: set[int] | None = None
+        """What may get a gradient from the next backward pass, by id; None when that was looked at."""
         self._table: Table | None = None
         self._closed = False
         self._most = 1 << 30
@@ -96,7 +100,7 @@ class Microbatches:
         failed = False
         loss = None
         try:
-            loss = self._pass(table, micro, loss_fn, share, scaler)
+            loss = self._pass(table, micro, loss_fn, share, scaler, self._look)
         except Discard:
             failed = True
         except BaseException as error:
@@ -129,14 +133,28 @@ class Microbatches:
             self.stats.rate(samples, peak, took)
         return loss
 
-    def _pass(self, table: Table, micro: Any, loss_fn: LossFn, share: float, scaler: Any) -> torch.Tensor:
-        """Forward and backward, with large allocations in the pool."""
+    def _look(self, loss: torch.Tensor) -> None:
+        """Before anything is added to a gradient."""
+        if self._known is not None:
+            self._leaves.refuse_strangers(loss, self._known)
+
+    def _pass(
+        self,
+        table: Table,
+        micro: Any,
+        loss_fn: LossFn,
+        share: float,
+        scaler: Any,
+        look: Callable[[torch.Tensor], None],
+    ) -> torch.Tensor:
+        """Forward and backward, with large allocations in the pool; `look` sees the loss in between."""
         before = self.device.pool.enable(True)
         try:
             with self._hooks.outer(table):
                 loss = loss_fn(micro)
             self._hooks.end_forward()
             check_loss(loss)
+            look(loss)
             scaled = loss if share == 1.0 else loss * share
             (scaled if scaler is None else scaler.scale(scaled)).backward()
             return scaled.detach()
