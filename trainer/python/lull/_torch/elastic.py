@@ -111,6 +111,7 @@ class Elastic(RuntimeSide):
         now = trained(self.model, self.optimizer)
         if [*map(id, now)] != [*map(id, self._params)]:  # frozen, unfrozen or swapped since
             self._retrain(now)
+        self._gradients.refuse_changed()
         self._gradients.refuse_foreign_hooks()
         if not self._trusted and size > 1:
             self._trusted = True

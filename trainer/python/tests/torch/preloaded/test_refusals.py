@@ -178,6 +178,33 @@ def test_block_that_is_not_deterministic_is_refused() -> None:
     elastic.close()
 
 
+def test_model_that_changed_since_attach_is_refused_until_it_is_attached_again() -> None:
+    def cast(model: nn.Module) -> None:
+        model.double()
+
+    def reshape(model: Any) -> None:
+        model.head.weight.data, model.head.bias.data = torch.randn(4, 256), torch.randn(4)
+
+    for change, seen in ((cast, r"torch\.float64 of shape"), (reshape, r"torch\.float32 of shape \(4, 256\)")):
+        model = Mlp()
+        elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
+        x = torch.randn(8, 256)
+        elastic.backward(x, lambda x, model=model: model(x).sum())
+        elastic.optimizer.zero_grad()
+        change(model)
+        x = x.to(model.head.weight.dtype)
+        with pytest.raises(
+            lull.RuntimeRefusal,
+            match=rf"model: a parameter is {seen} .*, want torch\.float32 of shape .* on cpu as when it was attached: "
+            r"close\(\) and attach again after changing a model; nothing was trained",
+        ):
+            elastic.backward(x, lambda x, model=model: model(x).sum())
+        elastic.close()
+        again = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
+        again.backward(x, lambda x, model=model: model(x).sum())
+        again.close()
+
+
 class SelfEditing(nn.Module):
     """Edits its own input in place, which plain PyTorch allows here."""
 
