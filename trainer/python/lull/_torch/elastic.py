@@ -29,6 +29,9 @@ from lull._torch.undo import Snapshot
 
 _log = logging.getLogger("lull")
 
+_NEEDS_MORE = "more than 1 value per channel"
+"""In PyTorch's error where batch statistics are asked of a single sample."""
+
 
 class Elastic(RuntimeSide):
     """What lull.attach returns. Use it from the training thread; orders arrive on another."""
@@ -125,9 +128,7 @@ class Elastic(RuntimeSide):
                     "; ".join(found),
                 )
         if self.floor is None:
-            one = sample_copy(batch, 1, size)
-            self._measure(one, loss_fn)
-            refuse_edits(one)
+            self._find_floor(batch, size, loss_fn)
 
     def _retrain(self, now: list[torch.nn.Parameter]) -> None:
         """Other parameters from now on. What the new ones need is asked for before it is taken."""
@@ -221,9 +222,22 @@ class Elastic(RuntimeSide):
 
     # ---- the floor ----
 
-    def _measure(self, one: Any, loss_fn: LossFn) -> None:
+    def _find_floor(self, batch: Any, size: int, loss_fn: LossFn) -> None:
+        """On one sample, or on two where the model takes statistics over samples and refuses one."""
+        try:
+            self._measure(sample_copy(batch, 1, size), loss_fn)
+            return
+        except ValueError as error:
+            if size < 2 or _NEEDS_MORE not in str(error):
+                raise
+        self._fewest = 2
+        self._measure(sample_copy(batch, 2, size), loss_fn)
+
+    def _measure(self, few: Any, loss_fn: LossFn) -> None:
         """The dry step, then the agent may say hello with a known floor."""
-        self.floor = measure(self, self.baseline, one, loss_fn)
+        floor = measure(self, self.baseline, few, loss_fn)
+        refuse_edits(few)
+        self.floor = floor
         self._state_per_byte = self.floor.state / max(1, sum(p.nbytes for p in self._params))
         self._on_measured()
 
