@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,6 +32,20 @@ def part(batch: Any, start: int, stop: int, size: int) -> Any:
         return leaf
 
     return pytree.tree_map(cut, batch)
+
+
+def spread_copy(batch: Any, at: Sequence[int], size: int) -> Any:
+    """Copies of the samples at these places, as sample_copy makes them."""
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        rows = leaf.dim() > 0 and leaf.shape[0] == size
+        found = leaf.detach()
+        found = found.index_select(0, torch.tensor(at, device=leaf.device)) if rows else found.clone()
+        return found.requires_grad_(leaf.requires_grad)
+
+    return pytree.tree_map(copied, batch)
 
 
 def sample_copy(batch: Any, stop: int, size: int) -> Any:

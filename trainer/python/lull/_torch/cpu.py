@@ -32,6 +32,7 @@ class ArenaPool:
 
     name = "the native arena"
     capped = True
+    unit = 2 << 20
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -54,6 +55,9 @@ class ArenaPool:
     def peak(self) -> int:
         return self._stats.peak_in_use
 
+    def peak_resident(self) -> int:
+        return self._stats.peak_resident
+
     def waiters(self) -> int:
         return self._stats.waiters
 
@@ -71,6 +75,7 @@ class MallocPool:
 
     name = "malloc"
     capped = False
+    unit = 4096
 
     def __init__(self) -> None:
         self.zero = own_memory()
@@ -92,6 +97,9 @@ class MallocPool:
         return self._seen if time.monotonic() - self._read_at < 1e-3 else self.resident()
 
     def peak(self) -> int:
+        return self._peak
+
+    def peak_resident(self) -> int:
         return self._peak
 
     def reset_peak(self) -> None:

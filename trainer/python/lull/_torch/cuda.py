@@ -19,6 +19,7 @@ class CudaPool:
 
     name = "PyTorch's CUDA allocator"
     capped = False
+    unit = 2 << 20
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -33,6 +34,9 @@ class CudaPool:
 
     def peak(self) -> int:
         return max(0, torch.cuda.max_memory_allocated(self._index) - self.zero)
+
+    def peak_resident(self) -> int:
+        return max(0, torch.cuda.max_memory_reserved(self._index) - self.zero)
 
     def reset_peak(self) -> None:
         torch.cuda.reset_peak_memory_stats(self._index)

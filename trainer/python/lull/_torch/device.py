@@ -19,6 +19,9 @@ class Pool(Protocol):
     capped: bool
     """Whether the pool itself keeps resident under its cap; if not, only pack does."""
 
+    unit: int
+    """Bytes in which it takes memory and gives it back."""
+
     def resident(self) -> int:
         """Bytes that the device shows for this pool, cached ones included."""
 
@@ -28,8 +31,11 @@ class Pool(Protocol):
     def peak(self) -> int:
         """The highest in_use since reset_peak."""
 
+    def peak_resident(self) -> int:
+        """The highest resident since reset_peak."""
+
     def reset_peak(self) -> None:
-        """Starts the peak again from what holds now."""
+        """Starts both peaks again from what holds now."""
 
     def waiters(self) -> int:
         """Threads that wait for memory inside an allocation."""

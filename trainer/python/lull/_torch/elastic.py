@@ -16,6 +16,7 @@ from lull._torch.device import Device
 from lull._torch.floor import measure
 from lull._torch.foreign import refuse_hooks
 from lull._torch.grads import Gradients, buffer_bytes
+from lull._torch.leaves import known_leaves
 from lull._torch.micro import LossFn
 from lull._torch.nature import by_nature
 from lull._torch.rise import PATIENCE_S, FloorWatch
@@ -27,6 +28,9 @@ from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
 
 _log = logging.getLogger("lull")
+
+_NEEDS_MORE = "more than 1 value per channel"
+"""In PyTorch's error where batch statistics are asked of a single sample."""
 
 
 class Elastic(RuntimeSide):
@@ -110,6 +114,7 @@ class Elastic(RuntimeSide):
         now = trained(self.model, self.optimizer)
         if [*map(id, now)] != [*map(id, self._params)]:  # frozen, unfrozen or swapped since
             self._retrain(now)
+        self._gradients.refuse_changed()
         self._gradients.refuse_foreign_hooks()
         if not self._trusted and size > 1:
             self._trusted = True
@@ -123,9 +128,7 @@ class Elastic(RuntimeSide):
                     "; ".join(found),
                 )
         if self.floor is None:
-            one = sample_copy(batch, 1, size)
-            self._measure(one, loss_fn)
-            refuse_edits(one)
+            self._find_floor(batch, size, loss_fn)
 
     def _retrain(self, now: list[torch.nn.Parameter]) -> None:
         """Other parameters from now on. What the new ones need is asked for before it is taken."""
@@ -150,6 +153,7 @@ class Elastic(RuntimeSide):
         started = self._clock()
         self.orders.begin_batch()
         self._gradients.begin_batch()
+        self._known = known_leaves(self._params, batch)
         total: torch.Tensor | None = None
         done = 0
         whole = False
@@ -165,6 +169,7 @@ class Elastic(RuntimeSide):
                     loss = self._attempt(micro, loss_fn, weight, samples, scaler)
                     if loss is not None:
                         done += samples
+                        self._known = None  # the other microbatches have the same leaves
                         total = loss if total is None else total + loss
             whole = True
         finally:
@@ -217,9 +222,22 @@ class Elastic(RuntimeSide):
 
     # ---- the floor ----
 
-    def _measure(self, one: Any, loss_fn: LossFn) -> None:
+    def _find_floor(self, batch: Any, size: int, loss_fn: LossFn) -> None:
+        """On one sample, or on two where the model takes statistics over samples and refuses one."""
+        try:
+            self._measure(sample_copy(batch, 1, size), loss_fn)
+            return
+        except ValueError as error:
+            if size < 2 or _NEEDS_MORE not in str(error):
+                raise
+        self._fewest = 2
+        self._measure(sample_copy(batch, 2, size), loss_fn)
+
+    def _measure(self, few: Any, loss_fn: LossFn) -> None:
         """The dry step, then the agent may say hello with a known floor."""
-        self.floor = measure(self, self.baseline, one, loss_fn)
+        floor = measure(self, self.baseline, few, loss_fn)
+        refuse_edits(few)
+        self.floor = floor
         self._state_per_byte = self.floor.state / max(1, sum(p.nbytes for p in self._params))
         self._on_measured()
 

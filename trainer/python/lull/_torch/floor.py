@@ -1,13 +1,17 @@
-"""Measures the floor with a dry step on one sample; it leaves no trace in the model."""
+"""Measures the floor with a dry step on the smallest microbatch; it leaves no trace in the model."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from lull._torch.dry import Floor, measure_floor
+from lull._torch.leaves import known_leaves, spared
 from lull._torch.micro import LossFn, Microbatches, check_loss
 from lull._torch.slots import Table
 from lull._torch.stats import Stats
+from lull._torch.twice import refuse_fickle
 from lull._torch.undo import Snapshot
 
 
@@ -26,21 +30,18 @@ def measure(job: Microbatches, baseline: int, one: Any, loss_fn: LossFn) -> Floo
         taken.append(snapshot)
         whole = False
         table = job._new_table()
-        pool = job.device.pool
-        pool.reset_peak()
-        before = pool.in_use()
         try:
             with job._hooks, job._caches_off():
                 if first:
                     _plain_pass(job, table, one, loss_fn)
                 else:
-                    job._pass(table, one, loss_fn, 1.0, None)
-                    job.memory.observe(1, pool.peak() - before)
+                    _measured_pass(job, table, one, loss_fn)
             job._movers |= snapshot.moved()
             whole = True
         finally:
             job._undo(table, snapshot, keep_made=first and whole)
 
+    job._known = known_leaves(job._params, one)
     grads = [p.grad for p in job._params]
     job._gradients.begin_batch()
     try:
@@ -56,6 +57,31 @@ def measure(job: Microbatches, baseline: int, one: Any, loss_fn: LossFn) -> Floo
     return floor
 
 
+def _measured_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> None:
+    """The second pass: what the smallest microbatch takes in the pool, and whether its blocks may run again."""
+    pool = job.device.pool
+    pool.trim(0)
+    pool.reset_peak()
+    before, there = pool.in_use(), pool.resident()
+    used, resident = 0, 0
+
+    def look(loss: torch.Tensor) -> None:
+        nonlocal used, resident
+        job._look(loss)
+        used, resident = pool.peak(), pool.peak_resident()
+        pool.set_cap(1 << 62)  # with every slot full a block that runs again may need more than that
+        try:
+            refuse_fickle(table)
+        finally:
+            pool.trim(0)
+            pool.set_cap(job.orders.ceiling)
+            pool.reset_peak()
+
+    job._pass(table, one, loss_fn, 1.0, None, look)
+    job.memory.observe(job._fewest, max(used, pool.peak()) - before)
+    job._resident = max(resident, pool.peak_resident()) - there
+
+
 def _plain_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> None:
     """The first pass, outside the pool: what a model makes once stays out of what can be given back."""
     try:
@@ -64,4 +90,5 @@ def _plain_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> N
     finally:
         job._hooks.end_forward()
     check_loss(loss)
-    loss.backward()  # type: ignore[no-untyped-call]
+    with spared(job._leaves.refuse_strangers(loss, job._known or set())):
+        loss.backward()  # type: ignore[no-untyped-call]

@@ -7,12 +7,14 @@ microbatch reached keep a gradient of None, as PyTorch leaves them: the optimize
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from lull._errors import RuntimeRefusal
 from lull._torch.foreign import accumulation_hooks, foreign
 
 _LOW = (torch.float16, torch.bfloat16)
@@ -31,6 +33,25 @@ class _Buffer:
     """A gradient was there when the batch began."""
     touched: bool = False
     """A gradient arrived in this microbatch."""
+    own: tuple[int, int] = (0, 0)
+    """References to final, and to its memory, while nobody else has it."""
+
+    def references(self) -> tuple[int, int]:
+        """Those that there are now: to the tensor, and to its memory (a view has the latter only)."""
+        return sys.getrefcount(self.final), torch._C._storage_Use_Count(self.final.untyped_storage()._cdata)
+
+    def renew(self) -> None:
+        """A new final: somebody keeps the last one, as a gradient may be kept in plain PyTorch."""
+        fresh = torch.zeros_like(self.final)
+        if self.final is self.total:
+            self.total = fresh
+        else:
+            self.scratch = fresh
+        self.final = fresh
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
 
 
 def buffer_bytes(params: list[torch.nn.Parameter]) -> int:
@@ -54,7 +75,10 @@ class Gradients:
         scratch = torch.zeros_like(param, memory_format=torch.preserve_format, requires_grad=False)
         low = param.dtype in _LOW
         total = torch.zeros_like(scratch, dtype=torch.float32 if low else param.dtype)
-        return _Buffer(param, total, scratch, scratch if low else total)
+        buffer = _Buffer(param, total, scratch, scratch if low else total)
+        del total, scratch
+        buffer.own = buffer.references()
+        return buffer
 
     def _mark(self, buffer: _Buffer) -> Callable[[torch.Tensor], None]:
         def mark(param: torch.Tensor) -> None:
@@ -65,11 +89,18 @@ class Gradients:
 
     @torch.no_grad()
     def begin_batch(self) -> None:
-        """Takes over what .grad holds: None starts from zero, anything else is added to."""
+        """Takes over what .grad holds: None starts from zero, anything else is added to.
+
+        A gradient that .grad has let go of and that somebody still refers to stays as it is.
+        """
         self._active = True
         for b in self._buffers:
             grad = b.param.grad
             b.reached = b.began = grad is not None
+            if grad is not b.final:
+                b.param.grad = None
+                if any(now > own for now, own in zip(b.references(), b.own, strict=True)):
+                    b.renew()
             if grad is None:
                 b.total.zero_()
             elif grad is not b.total:
@@ -118,6 +149,16 @@ class Gradients:
         for b in self._buffers:
             if accumulation_hooks(b.param):
                 raise foreign("elastic.backward", f"of shape {tuple(b.param.shape)}", "nothing was trained")
+
+    def refuse_changed(self) -> None:
+        """Raises RuntimeRefusal where a parameter is no longer what its buffers were made for."""
+        for b in self._buffers:
+            now, then = b.param, b.scratch
+            if now.dtype != then.dtype or now.shape != then.shape or now.device != then.device:
+                raise RuntimeRefusal(
+                    f"elastic.backward model: a parameter is {_kind(now)}, want {_kind(then)} as when it was attached: "
+                    "close() and attach again after changing a model; nothing was trained"
+                )
 
     def tensors(self) -> list[torch.Tensor]:
         """Every buffer, for accounting."""

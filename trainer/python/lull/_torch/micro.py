@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +17,7 @@ from lull._torch.device import Device
 from lull._torch.grads import Gradients
 from lull._torch.hooks import SegmentHooks
 from lull._torch.inputs import storage_key
+from lull._torch.leaves import Leaves
 from lull._torch.model import Model
 from lull._torch.orders import Orders
 from lull._torch.owed import Discard
@@ -27,20 +31,42 @@ from lull._torch.undo import Snapshot
 
 LossFn = Callable[[Any], torch.Tensor]
 
-_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
+_log = logging.getLogger("lull")
 
 _TRIES = 16
-"""How often a single sample that should fit is tried, undone each time, before that is an error."""
+"""How often the smallest microbatch is undone where it should fit and no order came, before that is an error."""
 
 _LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """Never taken for what discarding a microbatch brings with it."""
 
 
 def _ran_out(error: BaseException) -> bool:
-    """Whether the allocator refused; PyTorch's CPU allocator raises a plain RuntimeError."""
+    """Whether the allocator refused. PyTorch's CPU allocator raises a plain RuntimeError, and so may the driver."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    return "DefaultCPUAllocator: " in text or text.startswith(("CUDA out of memory", "CUDA error: out of memory"))
+
+
+def _drop_locals(error: BaseException) -> None:
+    """Lets go of what the frames of an error hold, whole graphs of tensors; its lines stay."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__context__
+
+
+class _Failure(NamedTuple):
+    """What a microbatch that is undone ran into, as it was then: later orders change it."""
+
+    ceiling: int
+    """The lowest since the microbatch began."""
+    ordered: bool
+    """Whether it is undone for an order."""
+    disturbed: bool
+    """Whether an order came while it ran."""
+    error: BaseException | None
+    """The allocator's, if it was one."""
 
 
 class Microbatches:
@@ -73,16 +99,34 @@ class Microbatches:
         self._hooks = SegmentHooks(segments, self._boundary)
         self._stuck: dict[str, str] = {}
         self._movers: Movers = set()
+        self._leaves = Leaves()
+        self._known: set[int] | None = None
+        """What may get a gradient from the next backward pass, by id; None when that was looked at."""
         self._table: Table | None = None
         self._closed = False
         self._most = 1 << 30
         """Samples that a microbatch may have after one that should have fitted did not; doubles again."""
         self._failures = 0
-        """Microbatches undone in a row."""
+        """The smallest microbatches undone in a row for want of memory, without an order."""
+        self._fewest = 1
+        """Samples of the smallest microbatch: 2 for a model that takes statistics over samples."""
+        self._resident = 0
+        """Bytes that the smallest microbatch made resident in the dry step."""
+        self._waiting_said = False
+
+    @property
+    def least(self) -> int:
+        """The ceiling in bytes under which the smallest microbatch fits: what it made resident, in whole units of the
+        pool, and one unit more, since those that are partly used lie otherwise each time."""
+        unit = self.device.pool.unit
+        return (math.ceil(max(self.memory.bytes(self._fewest), self._resident) / unit) + 1) * unit
 
     def _next_size(self, left: int) -> int:
         """As many samples as fit under the ceiling now: a later budget may be lower."""
-        return min(self.memory.samples_within(self.orders.ceiling, left), self._most)
+        fit = max(min(self.memory.samples_within(self.orders.ceiling, left), self._most), self._fewest)
+        if 0 < left - fit < self._fewest:  # too few would be left over
+            return fit - 1 if fit > self._fewest else left
+        return min(fit, left)
 
     def _attempt(self, micro: Any, loss_fn: LossFn, share: float, samples: int, scaler: Any) -> torch.Tensor | None:
         """One microbatch: commits and returns its loss, or leaves no trace and returns None."""
@@ -94,14 +138,15 @@ class Microbatches:
         started, epoch = self._clock(), self.orders.epoch
         self.orders.begin(table, samples)
         failed = False
+        error: BaseException | None = None
         loss = None
         try:
-            loss = self._pass(table, micro, loss_fn, share, scaler)
+            loss = self._pass(table, micro, loss_fn, share, scaler, self._look)
         except Discard:
             failed = True
-        except BaseException as error:
+        except BaseException as caught:
             discarding = self.orders.discarding
-            if isinstance(error, _LEAVING) or not (discarding or _ran_out(error)):
+            if isinstance(caught, _LEAVING) or not (discarding or _ran_out(caught)):
                 self._undo(table, snapshot)
                 if discarding:
                     self.orders.discarded(samples)
@@ -109,12 +154,18 @@ class Microbatches:
                     self.orders.end(whole=False)
                 raise
             failed = True
+            error = caught
+            _drop_locals(caught)
         took = self._clock() - started
         if failed:
+            failure = _Failure(self.orders.lowest, self.orders.ordered, self.orders.epoch != epoch, error)
+            del error  # it refers to this frame
             self._undo(table, snapshot)
-            self._discarded(samples, took)
+            self._discarded(samples, took, failure)
+            del failure
             return None
         self._failures = 0
+        self._waiting_said = False
         self._most = min(2 * self._most, 1 << 30)
         peak = pool.peak() - base
         self._gradients.commit()
@@ -129,14 +180,28 @@ class Microbatches:
             self.stats.rate(samples, peak, took)
         return loss
 
-    def _pass(self, table: Table, micro: Any, loss_fn: LossFn, share: float, scaler: Any) -> torch.Tensor:
-        """Forward and backward, with large allocations in the pool."""
+    def _look(self, loss: torch.Tensor) -> None:
+        """Before anything is added to a gradient."""
+        if self._known is not None:
+            self._leaves.refuse_strangers(loss, self._known)
+
+    def _pass(
+        self,
+        table: Table,
+        micro: Any,
+        loss_fn: LossFn,
+        share: float,
+        scaler: Any,
+        look: Callable[[torch.Tensor], None],
+    ) -> torch.Tensor:
+        """Forward and backward, with large allocations in the pool; `look` sees the loss in between."""
         before = self.device.pool.enable(True)
         try:
             with self._hooks.outer(table):
                 loss = loss_fn(micro)
             self._hooks.end_forward()
             check_loss(loss)
+            look(loss)
             scaled = loss if share == 1.0 else loss * share
             (scaled if scaler is None else scaler.scale(scaled)).backward()
             return scaled.detach()
@@ -162,29 +227,43 @@ class Microbatches:
         table.clear()
         self._table = None
 
-    def _discarded(self, samples: int, took: float) -> None:
-        """After an undone microbatch: count it, learn from it, and wait if even one sample is too much."""
-        stats, tried = self.stats, self.orders.ceiling
+    def _discarded(self, samples: int, took: float, failure: _Failure) -> None:
+        """After an undone microbatch: count it, learn from it, and wait if even the smallest one is too much."""
+        stats = self.stats
         stats.discards += 1
         stats.samples_discarded += samples
         stats.lost_s += took
-        if not self.orders.ordered:
+        if not failure.ordered:
             stats.mispredicted += 1
             self.memory.caught()
             self._most = max(1, samples // 2)
         self.orders.discarded(samples)
-        self._failures += 1
-        if samples > 1 or not self.memory.known:
+        if samples > self._fewest or not self.memory.known:
             return
-        fits = tried >= self.memory.bytes(1)
+        fits = failure.ceiling >= self.least
+        if fits and not failure.ordered and not failure.disturbed:
+            self._failures += 1
         alone = self.agent is None or bool(self.agent.refused)
-        if (fits and self._failures > _TRIES) or (alone and not fits and not self.orders.epoch):
+        if self._failures > _TRIES or (alone and not fits and not self.orders.epoch):
             raise RuntimeRefusal(
-                f"elastic.backward budget: one sample does not fit into {tried} bytes, "
-                f"want about {int(self.memory.bytes(1))}; the microbatch is undone"
-            )
-        while not fits and not self.orders.await_ceiling(tried, 1.0) and not self._closed:
-            pass
+                f"elastic.backward budget: a microbatch of {samples} does not fit into {failure.ceiling} bytes, "
+                f"want about {self.least}; the microbatch is undone"
+            ) from failure.error
+        if not fits:
+            self._wait_for_more(failure.ceiling)
+
+    def _wait_for_more(self, than: int) -> None:
+        """Until the ceiling is higher; a wait of more than a second is said once."""
+        while not self.orders.await_ceiling(than, 1.0) and not self._closed:
+            if not self._waiting_said:
+                self._waiting_said = True
+                _log.warning(
+                    "elastic.backward: a microbatch of %d does not fit into %d bytes, want about %d; training waits "
+                    "for a larger budget",
+                    self._fewest,
+                    than,
+                    self.least,
+                )
 
     def _boundary(self) -> None:
         self._pacer.gate()

@@ -53,6 +53,8 @@ class Orders:
         self.release = release
         self.clock = clock
         self.ceiling = ceiling
+        self.lowest = ceiling
+        """The lowest ceiling since the running microbatch began."""
         self.grant = ceiling
         """The last budget; the ceiling follows it at once, or later under the other releases."""
         self.epoch = 0
@@ -149,6 +151,7 @@ class Orders:
 
     def _set_ceiling(self, bytes: int) -> None:
         self.ceiling = bytes
+        self.lowest = min(self.lowest, bytes)
         self.pool.set_cap(bytes)
         self._room.notify_all()
 
@@ -279,6 +282,7 @@ class Orders:
         table.await_room = self.await_room
         with self._lock:
             self._table, self._samples = table, samples
+            self.lowest = self.ceiling
             self._micro_started = self.clock()
             self._discard = self.ordered = False
             self._emptied = []

@@ -138,26 +138,31 @@ class _Collector:
             return
         index = len(self.tensors)
         if index >= len(run.metas):
-            raise _differs(run, f"more than the {len(run.metas)} tensors of its first run")
+            raise differs(run, f"more than the {len(run.metas)} tensors of its first run")
         shape, dtype, _ = run.metas[index]
         if tensor.shape != shape or tensor.dtype != dtype:
-            raise _differs(
-                run, f"{tensor.dtype} {tuple(tensor.shape)} where its first run saved {dtype} {tuple(shape)}"
-            )
+            raise differs(run, f"{tensor.dtype} {tuple(tensor.shape)} where its first run saved {dtype} {tuple(shape)}")
         self.tensors.append((tensor.detach() if run.alive[index] else None, tensor._version))
         if index == self._last:
             raise _Enough
 
+    def unpack(self, handle: object) -> torch.Tensor:
+        """Backward came to the graph of a second run: the block left a tensor of it somewhere."""
+        raise RuntimeRefusal(
+            f"elastic.backward block {self._run.name}: a tensor of its second run is part of a loss, want only what "
+            "its first run made: the block keeps tensors (a list of auxiliary losses) that a second run adds to; "
+            "return them from the block instead, or overwrite them in each call; the microbatch is undone"
+        )
 
-def _differs(run: Run, seen: str) -> RuntimeRefusal:
+
+def differs(run: Run, seen: str) -> RuntimeRefusal:
+    """The refusal of a block whose second run is not its first; `seen` is what it saved."""
     return RuntimeRefusal(
         f"elastic.backward block {run.name}: run again it saved {seen}, want the same: the block is not "
-        "deterministic; name other blocks= or none of it; the microbatch is undone"
+        "deterministic; something changes between two runs with the same input and random state (a counter, an "
+        "attribute or train and eval mode set from outside, a generator of its own, a kernel that is not "
+        "deterministic): name blocks= without it, or blocks=[]; the microbatch is undone"
     )
-
-
-def _never(handle: object) -> torch.Tensor:
-    raise AssertionError("the graph of a second run is never walked")
 
 
 Saved = list[tuple[torch.Tensor | None, int]]
@@ -175,9 +180,9 @@ def run_again(run: Run, inputs: Inputs, ambient: Ambient) -> Saved:
         ambient.dice.restore(device)
         with _Swapped(run.moving) as swapped, torch.enable_grad(), _Casts(ambient):
             collector = _Collector(run, inputs.keys | swapped.keys)
-            with saved_tensors_hooks(collector.pack, _never):
+            with saved_tensors_hooks(collector.pack, collector.unpack):
                 inputs.call(module.forward)
-        raise _differs(run, f"{len(collector.tensors)} tensors where its first run saved {len(run.metas)}")
+        raise differs(run, f"{len(collector.tensors)} tensors where its first run saved {len(run.metas)}")
     except _Enough:
         return collector.tensors
     finally:

@@ -68,7 +68,7 @@ class RuntimeSide(Microbatches):
     @property
     def min_budget(self) -> int:
         """The configured one, else what one sample takes."""
-        return self._min_budget or int(self.memory.bytes(1))
+        return self._min_budget or (self.least if self.memory.known else 0)
 
     def apply(self, order: Budget, reply: Callable[[Ack], None]) -> None:
         self.orders.apply(order, reply)

@@ -23,7 +23,8 @@ class Segment:
 def find_segments(model: nn.Module, blocks: Sequence[nn.Module] | None) -> list[Segment]:
     """The blocks (given, or the longest row of like children) and the modules beside them.
 
-    Segments never overlap: of a module and its descendant only the outer one counts.
+    Segments never overlap: of a module and its descendant only the outer one counts. Of a row from which
+    blocks were given, those of the same type that were not given are left out.
     """
     names = {id(module): name or "model" for name, module in model.named_modules()}
     chosen = list(blocks) if blocks is not None else _longest_row(model)
@@ -36,13 +37,16 @@ def find_segments(model: nn.Module, blocks: Sequence[nn.Module] | None) -> list[
     found = [Segment(names[id(m)], m, True) for m in dict.fromkeys(chosen)]
     inside = {id(d) for m in chosen for d in m.modules()}
     holders = {id(m) for m in model.modules() if any(id(d) in inside for d in m.modules())}
+    given = {id(m): type(m) for m in chosen} if blocks is not None else {}
     beside: list[Segment] = []
     for holder in model.modules():
         if id(holder) in holders and id(holder) not in inside:
+            row = isinstance(holder, nn.ModuleList | nn.Sequential)
+            unnamed = {given[id(c)] for c in holder.children() if id(c) in given} if row else set()
             beside += [
                 Segment(names[id(c)], c, False)
                 for c in holder.children()
-                if id(c) not in holders and any(True for _ in c.parameters())
+                if id(c) not in holders and type(c) not in unnamed and any(True for _ in c.parameters())
             ]
     return found + beside
 

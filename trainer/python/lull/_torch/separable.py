@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 from lull._errors import RuntimeRefusal
-from lull._torch.batch import part, refuse_edits, sample_copy
+from lull._torch.batch import part, refuse_edits, spread_copy
 
 _log = logging.getLogger("lull")
 
 SAMPLES = 4
-"""How many samples are asked: enough that lengths differ, few enough to cost nothing."""
+"""How many samples are asked: enough that lengths differ, few enough to cost nothing. They are spread over the
+batch, first to last: one that is sorted by length or by label has like samples beside each other."""
 
 _LOOSE, _TIGHT = 3e-2, 1e-3
 """Relative difference allowed for rounding: with 16-bit parameters, and with wider ones."""
@@ -33,22 +34,33 @@ _ADVICE = (
 )
 
 
+def places(size: int) -> tuple[int, ...]:
+    """The samples of a batch that are asked: SAMPLES of them from the first to the last, or all."""
+    n = min(size, SAMPLES)
+    return tuple(i * (size - 1) // max(n - 1, 1) for i in range(n))
+
+
 @dataclass(frozen=True)
 class Asked:
     """What loss_fn said of a few samples: of each alone, and of all together."""
 
     singles: list[float]
     whole: float
+    at: tuple[int, ...]
+    """Their places in the batch."""
 
     def made(self, reduction: str, weights: torch.Tensor | None) -> float:
         """What the reduction makes of the single losses."""
-        return _combine(self.singles, reduction, None if weights is None else weights[: len(self.singles)])
+        return _combine(self.singles, reduction, self._weights(weights))
 
     def counted(self, weights: torch.Tensor | None) -> list[float]:
         """The single losses that count: a sample of weight 0 is never run alone."""
         if weights is None:
             return self.singles
-        return [loss for loss, weight in zip(self.singles, weights, strict=False) if float(weight)]
+        return [loss for loss, i in zip(self.singles, self.at, strict=True) if float(weights[i])]
+
+    def _weights(self, weights: torch.Tensor | None) -> torch.Tensor | None:
+        return None if weights is None else weights[list(self.at)]
 
     def off(self, reduction: str, weights: torch.Tensor | None) -> float:
         """How far that is from the loss of all, relative to the largest of them; infinitely far where a sample
@@ -67,10 +79,11 @@ def ask(model: torch.nn.Module, loss_fn: Callable[[Any], torch.Tensor], batch: A
     The model runs in eval mode, and without gradients where the loss holds none itself: dropout and batch
     statistics differ between partitions by nature, and say nothing about the loss.
     """
-    n = min(size, SAMPLES)
+    at = places(size)
+    n = len(at)
     if n < 2:
         return None
-    few = sample_copy(batch, n, size)
+    few = spread_copy(batch, at, size)
     batches = [*(part(few, i, i + 1, n) for i in range(n)), few, few]
     with _quiet(model):
         try:
@@ -87,7 +100,7 @@ def ask(model: torch.nn.Module, loss_fn: Callable[[Any], torch.Tensor], batch: A
             "loss_fn: the same %d samples have the loss %.6g and then %.6g in eval mode: not checked", n, whole, again
         )
         return None
-    return Asked(singles, whole) if math.isfinite(whole) else None
+    return Asked(singles, whole, at) if math.isfinite(whole) else None
 
 
 def check_separable(

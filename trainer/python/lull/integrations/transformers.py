@@ -17,9 +17,9 @@ import torch
 
 from lull._errors import RuntimeRefusal
 from lull._torch.attach import attach
-from lull._torch.batch import batch_size, sample_copy
+from lull._torch.batch import batch_size, spread_copy
 from lull._torch.elastic import Elastic
-from lull._torch.separable import SAMPLES, ask, tolerance
+from lull._torch.separable import ask, places, tolerance
 from lull._torch.undo import Snapshot
 
 try:
@@ -129,7 +129,7 @@ def _make_uneven(labels: torch.Tensor) -> None:
 def parts_of(elastic: Elastic, loss_fn: Callable[[dict[str, Any]], torch.Tensor], batch: dict[str, Any]) -> str | None:
     """Which of WAYS the loss goes, by asking it; None when one sample says nothing. Leaves no trace."""
     size = batch_size(batch)
-    few = sample_copy(batch, min(size, SAMPLES), size)
+    few = spread_copy(batch, places(size), size)
     size = batch_size(few)
     labels = few.get("labels")
     rows = isinstance(labels, torch.Tensor) and labels.dim() == 2 and not labels.is_floating_point()

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 import lull
 from lull._errors import RuntimeRefusal
-from lull._torch.separable import check_separable
+from lull._torch.separable import check_separable, places
 
 pytestmark = pytest.mark.cpu
 
@@ -83,6 +83,30 @@ def test_loss_that_holds_a_gradient_is_asked_with_gradients() -> None:
     check_separable(model, loss, (x, y), len(x), "mean", None)
     with pytest.raises(RuntimeRefusal, match=r"what reduction='sum' makes"):
         check_separable(model, loss, (x, y), len(x), "sum", None)
+
+
+def test_batch_that_is_sorted_is_asked_from_first_to_last() -> None:
+    model, _, _ = setting()
+    x, labels = torch.randn(16, 4, 6), torch.ones(16, 4, dtype=torch.long)
+    for i in range(4, 16):
+        labels[i, 4 - i // 4 :] = -100  # the first four are of full length
+    with pytest.raises(RuntimeRefusal, match="pass weights="):
+        check_separable(model, lambda b: token_mean(model, b), (x, labels), 16, "mean", None)
+    check_separable(model, lambda b: token_mean(model, b), (x, labels), 16, "mean", (labels != -100).sum(1))
+    by_class = torch.arange(16) // 4  # the first four are of one class
+
+    def weighted(b: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return cross_entropy(model(b[0]).mean(1), b[1], weight=torch.tensor([1.0, 5.0, 0.2, 2.0, 1.0]))
+
+    with pytest.raises(RuntimeRefusal, match="pass weights="):
+        check_separable(model, weighted, (x, by_class), 16, "mean", None)
+
+
+@pytest.mark.parametrize(
+    ("size", "asked"), [(1, (0,)), (2, (0, 1)), (4, (0, 1, 2, 3)), (5, (0, 1, 2, 4)), (16, (0, 5, 10, 15))]
+)
+def test_places_are_spread_from_the_first_to_the_last(size: int, asked: tuple[int, ...]) -> None:
+    assert places(size) == asked
 
 
 def test_one_sample_says_nothing() -> None:

@@ -152,29 +152,94 @@ def test_use_cache_of_the_configuration_is_off_while_training_only() -> None:
 
 
 class Fickle(nn.Module):
-    """Saves other tensors when it runs again."""
+    """Saves other tensors when it runs again, from `after` calls on."""
 
-    def __init__(self) -> None:
+    def __init__(self, after: int = 1) -> None:
         super().__init__()
         self.w = nn.Linear(64, 64)
-        self.calls = 0
+        self.calls, self.after = 0, after
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         y = self.w(x)
-        return y.sigmoid() if self.calls % 2 else torch.cat([y[:1].sigmoid(), y[1:]])
+        return y.sigmoid() if self.calls % 2 or self.calls < self.after else torch.cat([y[:1].sigmoid(), y[1:]])
 
 
-def test_block_that_is_not_deterministic_is_refused() -> None:
-    model = Wide(lambda x: None, Fickle)
+def test_block_that_comes_to_save_other_tensors_is_refused_when_it_runs_again() -> None:
+    model = Wide(lambda x: None, lambda: Fickle(1 << 30))  # type: ignore[arg-type]
     elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
     x = torch.randn(512, 64)
     elastic.backward(x, model)
     elastic.optimizer.zero_grad()
+    for block in model.blocks:
+        block.calls = block.after = 2  # the first run is the third call
     model.between = drop_in_forward(elastic)
     with pytest.raises(lull.RuntimeRefusal, match=r"blocks\.2: run again it saved .*not deterministic"):
         elastic.backward(x, model)
     assert all(p.grad is None for p in model.parameters())
+    elastic.close()
+
+
+def test_model_that_changed_since_attach_is_refused_until_it_is_attached_again() -> None:
+    def cast(model: nn.Module) -> None:
+        model.double()
+
+    def reshape(model: Any) -> None:
+        model.head.weight.data, model.head.bias.data = torch.randn(4, 256), torch.randn(4)
+
+    for change, seen in ((cast, r"torch\.float64 of shape"), (reshape, r"torch\.float32 of shape \(4, 256\)")):
+        model = Mlp()
+        elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
+        x = torch.randn(8, 256)
+        elastic.backward(x, lambda x, model=model: model(x).sum())
+        elastic.optimizer.zero_grad()
+        change(model)
+        x = x.to(model.head.weight.dtype)
+        with pytest.raises(
+            lull.RuntimeRefusal,
+            match=rf"model: a parameter is {seen} .*, want torch\.float32 of shape .* on cpu as when it was attached: "
+            r"close\(\) and attach again after changing a model; nothing was trained",
+        ):
+            elastic.backward(x, lambda x, model=model: model(x).sum())
+        elastic.close()
+        again = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
+        again.backward(x, lambda x, model=model: model(x).sum())
+        again.close()
+
+
+def test_error_of_the_users_own_that_speaks_of_memory_comes_through_at_once() -> None:
+    model = Mlp()
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
+    x = torch.randn(8, 256)
+    elastic.backward(x, lambda x: model(x).sum())
+    tries: list[int] = []
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        tries.append(len(x))
+        raise RuntimeError("my database ran out of memory")
+
+    with pytest.raises(RuntimeError, match="my database ran out of memory"):
+        elastic.backward(x, loss)
+    assert len(tries) == 1
+    elastic.close()
+
+
+def test_refusal_for_want_of_memory_names_the_allocators_error_as_its_cause() -> None:
+    model = Mlp()
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted", budget=64 * MIB)
+    x = torch.randn(8, 256)
+    elastic.backward(x, lambda x: model(x).sum())
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return model(x).sum() + torch.empty(1 << 55).sum()
+
+    with pytest.raises(
+        lull.RuntimeRefusal,
+        match=rf"budget: a microbatch of 1 does not fit into {64 * MIB} bytes, want about \d+; the m",
+    ) as refused:
+        elastic.backward(x, loss)
+    assert "DefaultCPUAllocator" in str(refused.value.__cause__)
+    assert elastic.device.pool.in_use() == 0
     elastic.close()
 
 

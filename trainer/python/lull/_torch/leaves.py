@@ -1,0 +1,81 @@
+"""The leaves of a loss's graph: whose gradient a microbatch adds to.
+
+What is neither in the model nor in attach's optimizer has no buffer of its own here: a microbatch that is undone
+could not take its gradient back, nor could the dry step.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from lull._errors import RuntimeRefusal
+
+_ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors whose .grad a backward pass from loss would add to."""
+    found: list[torch.Tensor] = []
+    start: Any = loss.grad_fn
+    todo, seen = [start], {start}
+    while todo:
+        node = todo.pop()
+        if node is None:
+            continue
+        if node.name() == _ACCUMULATE:
+            found.append(node.variable)
+        for after, _ in node.next_functions:
+            if after is not None and after not in seen:
+                seen.add(after)
+                todo.append(after)
+    return found
+
+
+def known_leaves(params: list[torch.nn.Parameter], batch: Any) -> set[int]:
+    """What may get a gradient: the parameters that are trained, and the batch itself; by id."""
+    return {*map(id, params), *(id(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor))}
+
+
+class Leaves:
+    """Refuses leaves that nobody trains here. Ask it before each backward pass that may be undone.
+
+    A leaf that loss_fn makes anew in each call (a gradient penalty does) has no gradient that outlives it, so
+    only a parameter is refused at first sight, any other tensor when it comes a second time.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, weakref.ReferenceType[torch.Tensor]] = {}
+
+    def refuse_strangers(self, loss: torch.Tensor, known: set[int]) -> list[torch.Tensor]:
+        """Raises RuntimeRefusal for a leaf that is not `known`; returns those that may have been made in this call."""
+        others = [leaf for leaf in leaves_of(loss) if id(leaf) not in known]
+        for leaf in others:
+            before = self._before.get(id(leaf))
+            if isinstance(leaf, torch.nn.Parameter) or (before is not None and before() is leaf):
+                raise RuntimeRefusal(
+                    f"elastic.backward loss_fn: its loss depends on a tensor of shape {tuple(leaf.shape)} that wants a "
+                    "gradient and is neither in the model nor in attach's optimizer, want it in one of them: a "
+                    "microbatch that is undone could not take its gradient back; give it to the optimizer that attach "
+                    "gets, or call requires_grad_(False) on it while this model trains; the microbatch is undone"
+                )
+        self._before = {id(leaf): weakref.ref(leaf) for leaf in others}
+        return others
+
+
+@contextmanager
+def spared(leaves: list[torch.Tensor]) -> Iterator[None]:
+    """What is added to their .grad meanwhile is forgotten."""
+    before = [leaf.grad for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
+    try:
+        yield
+    finally:
+        for leaf, grad in zip(leaves, before, strict=True):
+            leaf.grad = grad

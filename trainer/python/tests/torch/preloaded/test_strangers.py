@@ -1,0 +1,114 @@
+"""What wants a gradient and is trained by nobody here is refused, and its gradient is as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import lull
+from lull._errors import RuntimeRefusal
+
+sys.path.insert(0, str(Path(__file__).parent))
+from models import MIB
+
+pytestmark = pytest.mark.cpu
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).double()
+
+
+STRANGER = (
+    r"loss_fn: its loss depends on a tensor of shape \(4,\) that wants a gradient and is neither in the model nor in "
+    r"attach's optimizer, want it in one of them: .*requires_grad_\(False\).*; the microbatch is undone"
+)
+
+
+@pytest.mark.parametrize("kind", [nn.Parameter, torch.Tensor.requires_grad_])
+def test_tensor_that_nobody_trains_here_is_refused_and_its_gradient_is_as_it_was(
+    kind: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    model, x = net(), torch.randn(12, 8).double()
+    scale = kind(torch.ones(4, dtype=torch.float64))
+    for before in (None, torch.full((4,), 3.0, dtype=torch.float64)):
+        scale.grad = None if before is None else before.clone()
+        elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="")
+        try:
+            with pytest.raises(RuntimeRefusal, match=STRANGER):
+                elastic.backward(x, lambda b: (model(b) * scale).square().mean())
+            assert scale.grad is before or torch.equal(scale.grad, before)
+            assert all(p.grad is None for p in model.parameters())
+        finally:
+            elastic.close()
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_loss_head_with_its_own_optimizer_is_right_once_attach_knows_it(trusted: bool) -> None:
+    model, head = net(), nn.Linear(4, 2).double()
+    own = torch.optim.SGD(head.parameters(), 0.1)
+    x, y = torch.randn(12, 8).double(), torch.randn(12, 2).double()
+    how = {"budget": 64 * MIB, "socket": "", "partition": "trusted" if trusted else "checked"}
+    elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), **how)
+    try:
+        with pytest.raises(RuntimeRefusal, match="neither in the model nor in attach's optimizer"):
+            elastic.backward((x, y), lambda b: mse_loss(head(model(b[0])), b[1]))
+        assert all(p.grad is None for p in head.parameters())
+    finally:
+        elastic.close()
+    del own
+    both = torch.optim.SGD([*model.parameters(), *head.parameters()], 0.1)
+    elastic = lull.attach(model, both, **how)
+    try:
+        elastic.backward((x, y), lambda b: mse_loss(head(model(b[0])), b[1]))
+        got = [p.grad.clone() for p in head.parameters() if p.grad is not None]
+    finally:
+        elastic.close()
+    both.zero_grad()
+    mse_loss(head(model(x)), y).backward()
+    for grad, p in zip(got, head.parameters(), strict=True):
+        torch.testing.assert_close(grad, p.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_stranger_that_comes_in_a_later_batch_is_refused_before_anything_is_added_to_it() -> None:
+    model, x = net(), torch.randn(12, 8).double()
+    head = nn.Linear(4, 2).double().requires_grad_(False)
+    elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="")
+    try:
+        elastic.backward(x, lambda b: head(model(b)).square().mean())
+        model.zero_grad()
+        head.requires_grad_(True)
+        with pytest.raises(RuntimeRefusal, match="neither in the model nor in attach's optimizer"):
+            elastic.backward(x, lambda b: head(model(b)).square().mean())
+        assert all(p.grad is None for p in [*head.parameters(), *model.parameters()])
+    finally:
+        elastic.close()
+
+
+def test_leaf_that_the_loss_makes_itself_is_no_stranger() -> None:
+    model, x = net(), torch.randn(12, 8).double()
+
+    def penalty(b: torch.Tensor) -> torch.Tensor:
+        inputs = b.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
+        return (slope.square().sum(1) + (model(inputs) * inputs[:, :4]).sum(1)).mean()
+
+    elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="")
+    try:
+        for _ in range(3):
+            model.zero_grad()
+            elastic.backward(x, penalty)
+        got = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    finally:
+        elastic.close()
+    model.zero_grad()
+    penalty(x).backward()
+    want = [p.grad for p in model.parameters() if p.grad is not None]
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
