@@ -457,7 +457,7 @@ def test_order_that_cannot_be_met_in_full_is_answered_with_what_stays(while_it_w
         step()
     else:
         rec.order(0)
-    order, ack = next(pair for pair in rec.acks if pair[0].bytes == 0)
+    _, ack = next(pair for pair in rec.acks if pair[0].bytes == 0)
     assert ack.how == "part"
     assert kept.nbytes <= ack.held < kept.nbytes + 8 * MIB
     assert pool.resident() <= max(ack.held, rec.elastic.orders.ceiling)
