@@ -1,13 +1,10 @@
 package engine
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
@@ -23,40 +20,13 @@ const (
 	kvPool = 16 * kvPage
 )
 
-// kvPeer is an engine with kvcached's rules over its segment, in a Python process.
-type kvPeer struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
+// kvPeer is an engine with kvcached's rules over its segment.
+type kvPeer struct{ *peer }
 
 func startKVPeer(t *testing.T, segment string, pool size.Bytes, more ...string) *kvPeer {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
 	args := append([]string{filepath.Join("testdata", "kvcached_peer.py"), segment, strconv.Itoa(int(pool)), strconv.Itoa(int(kvPage))}, more...)
-	cmd := exec.Command(python, args...)
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &kvPeer{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out)}
-	p.out.Buffer(nil, 1<<20)
-	t.Cleanup(p.crash)
-	p.expect("ready")
-	return p
+	return &kvPeer{startPython(t, args...)}
 }
 
 // startKVMapped starts a peer that has one page-id in use, by which its size is
@@ -66,32 +36,6 @@ func startKVMapped(t *testing.T, segment string, pool size.Bytes, more ...string
 	p := startKVPeer(t, segment, pool, more...)
 	p.do("alloc 1", "ok")
 	return p
-}
-
-func (p *kvPeer) expect(want string) {
-	p.t.Helper()
-	if !p.out.Scan() || p.out.Text() != want {
-		p.t.Fatalf("peer said %q, want %q", p.out.Text(), want)
-	}
-}
-
-func (p *kvPeer) say(command string) {
-	p.t.Helper()
-	if _, err := io.WriteString(p.in, command+"\n"); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func (p *kvPeer) do(command, want string) {
-	p.t.Helper()
-	p.say(command)
-	p.expect(want)
-}
-
-// crash ends the peer without a word and waits for its end.
-func (p *kvPeer) crash() {
-	p.in.Close()
-	_ = p.cmd.Wait()
 }
 
 // kvServer answers /metrics as vLLM does, at an address that outlives it.

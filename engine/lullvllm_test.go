@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -17,62 +16,20 @@ import (
 	"github.com/lull-project/lull/size"
 )
 
-// pagePeer is the plugin's own code over a fake block pool, in a Python process.
-type pagePeer struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
+// pagePeer is the plugin's own code over a fake block pool.
+type pagePeer struct{ *peer }
 
 func startPeer(t *testing.T, dir string, mode int) *pagePeer {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
-	if err := exec.Command(python, "-c", "import sys; assert sys.version_info >= (3, 10)").Run(); err != nil {
+	if err := exec.Command(findPython(t), "-c", "import sys; assert sys.version_info >= (3, 10)").Run(); err != nil {
 		t.Skip("python3 is older than 3.10")
 	}
-	cmd := exec.Command(python, filepath.Join("vllm_plugin", "tests", "page_peer.py"), dir, fmt.Sprint(mode))
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &pagePeer{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out)}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-	p.expect("ready")
-	return p
-}
-
-func (p *pagePeer) expect(want string) {
-	p.t.Helper()
-	if !p.out.Scan() || p.out.Text() != want {
-		p.t.Fatalf("peer said %q, want %q", p.out.Text(), want)
-	}
+	return &pagePeer{startPython(t, filepath.Join("vllm_plugin", "tests", "page_peer.py"), dir, fmt.Sprint(mode))}
 }
 
 func (p *pagePeer) do(command string) {
 	p.t.Helper()
-	if _, err := io.WriteString(p.in, command+"\n"); err != nil {
-		p.t.Fatal(err)
-	}
-	p.expect("ok")
-}
-
-// crash ends the peer without a word and waits for its end.
-func (p *pagePeer) crash() {
-	p.in.Close()
-	_ = p.cmd.Wait()
+	p.peer.do(command, "ok")
 }
 
 // The peer's geometry: 32 usable blocks of 32 KiB.
