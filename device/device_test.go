@@ -81,6 +81,18 @@ func startChild(t *testing.T) *child {
 	return c
 }
 
+// openChild starts a child and opens its books.
+func openChild(t *testing.T) (*child, *Process) {
+	t.Helper()
+	c := startChild(t)
+	p, err := Open(c.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return c, p
+}
+
 func (c *child) say(t *testing.T, word string) {
 	t.Helper()
 	fmt.Fprintln(c.in, word)
@@ -90,12 +102,7 @@ func (c *child) say(t *testing.T, word string) {
 }
 
 func TestReadFollowsMemoryUpAndDown(t *testing.T) {
-	c := startChild(t)
-	p, err := Open(c.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	c, p := openChild(t)
 	before, _ := p.Read()
 	c.say(t, "take")
 	taken, _ := p.Read()
@@ -110,12 +117,7 @@ func TestReadFollowsMemoryUpAndDown(t *testing.T) {
 }
 
 func TestReadSaysGoneAfterTheProcessEnds(t *testing.T) {
-	c := startChild(t)
-	p, err := Open(c.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	c, p := openChild(t)
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()
 	if _, err := p.Read(); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), fmt.Sprint(p.PID())) {
@@ -130,12 +132,7 @@ func TestReadSaysGoneAfterTheProcessEnds(t *testing.T) {
 }
 
 func TestZombieHasNoMemory(t *testing.T) {
-	c := startChild(t)
-	p, err := Open(c.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	c, p := openChild(t)
 	_ = c.cmd.Process.Kill()
 	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(fds, 10_000); n != 1 {
@@ -154,12 +151,7 @@ func TestZombieHasNoMemory(t *testing.T) {
 
 // A process whose first thread has ended shows no bytes, and the others hold them.
 func TestProcessThatIsEndingHoldsWhatItLastShowed(t *testing.T) {
-	c := startChild(t)
-	p, err := Open(c.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	c, p := openChild(t)
 	c.say(t, "take")
 	before, err := p.Read()
 	if err != nil || before < 64*size.MiB {

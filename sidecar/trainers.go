@@ -73,12 +73,7 @@ func (t *trainerPeer) close() { _ = t.process.Close() }
 
 // pid is the kernel's number of the process; the trainer's own word may be
 // another's.
-func (t *trainerPeer) pid() int64 {
-	if t.process == nil {
-		return 0
-	}
-	return int64(t.process.PID())
-}
+func (t *trainerPeer) pid() int64 { return int64(t.process.PID()) }
 
 // sessions turns what trainers say into inputs of the loop. Its methods run on
 // the sessions' goroutines.
@@ -155,7 +150,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	place, ok := s.place(h.Device)
 	if !ok {
 		s.note(slog.LevelWarn, "trainer is on a device that lull.yaml does not name; it keeps its own budget and nothing is lent to it", "trainer", id, "device", h.Device)
-		_ = ses.Send(s.unknown(h.Device)) // one that does not hear it stays at its own budget too
+		_ = ses.Send(s.unknown(h.Device)) // one that does not hear it keeps to its min budget
 		return
 	}
 	h.Device = string(place)
