@@ -106,28 +106,55 @@ func TestMemoryIsFlatOverManyStreams(t *testing.T) {
 func TestClientThatWaitsForContinueGetsIt(t *testing.T) {
 	bothPaths(t, func(t *testing.T, path string) {
 		r := newRig(t, echo)
-		c, err := net.Dial("tcp", r.server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", path)
-		br := bufio.NewReader(c)
-		if line, err := br.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
-			t.Fatalf("got %q, %v; want 100 before the body is sent", line, err)
-		}
-		if _, err := br.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-		io.WriteString(c, "{}")
-		res, err := http.ReadResponse(br, nil)
-		if err != nil || res.StatusCode != 200 {
-			t.Fatalf("got %v, %v; want one answer after one 100", res, err)
-		}
-		if got := text(t, res); !strings.HasPrefix(got, "2 ") {
+		if got := r.continued(path); !strings.HasPrefix(got, "2 ") {
 			t.Errorf("got %s, want the 2 bytes", got)
 		}
 	})
+}
+
+// TestUpstreamsContinueIsNotAddedToLulls lets the upstream say 100 at once, twice,
+// and then read: whichever of the two servers is faster, the client gets one.
+func TestUpstreamsContinueIsNotAddedToLulls(t *testing.T) {
+	bothPaths(t, func(t *testing.T, path string) {
+		url := rawServer(t, func(_ int, c net.Conn) {
+			br := bufio.NewReader(c)
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			io.WriteString(c, strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 2))
+			body, _ := io.ReadAll(req.Body)
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
+		})
+		if got := newRigTo(t, url).continued(path); got != "{}" {
+			t.Errorf("got %q, want the 2 bytes", got)
+		}
+	})
+}
+
+// continued sends a body once the proxy says 100, and returns the answer's body: it
+// fails the test unless exactly one 100 came before the answer.
+func (r *rig) continued(path string) string {
+	r.t.Helper()
+	c, err := net.Dial("tcp", r.server.Listener.Addr().String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", path)
+	br := bufio.NewReader(c)
+	if line, err := br.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
+		r.t.Fatalf("got %q, %v; want 100 before the body is sent", line, err)
+	}
+	if _, err := br.ReadString('\n'); err != nil {
+		r.t.Fatal(err)
+	}
+	io.WriteString(c, "{}")
+	res, err := http.ReadResponse(br, nil)
+	if err != nil || res.StatusCode != 200 {
+		r.t.Fatalf("got %v, %v; want one answer after one 100", res, err)
+	}
+	return text(r.t, res)
 }
 
 // TestAnswersOnOneConnectionStayApart sends different requests over one

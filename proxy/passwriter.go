@@ -25,9 +25,12 @@ func (w *passWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// WriteHeader leaves out what the client's protocol does not have.
+// WriteHeader leaves out what the client's protocol does not have, and the
+// upstream's 100: the transport reads the body when it comes, and that read makes
+// net/http send the client its own. Both would be two (and a race which is first).
 func (w *passWriter) WriteHeader(code int) {
-	if code >= 100 && code < 200 && code != http.StatusSwitchingProtocols && !w.interim {
+	interim := code >= 100 && code < 200 && code != http.StatusSwitchingProtocols
+	if code == http.StatusContinue || interim && !w.interim {
 		return
 	}
 	w.ResponseWriter.WriteHeader(code)

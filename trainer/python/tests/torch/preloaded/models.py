@@ -133,10 +133,15 @@ def pair_loss(model: nn.Module) -> Callable[[tuple[torch.Tensor, torch.Tensor]],
     return lambda pair: F.cross_entropy(model(pair[0]), pair[1])
 
 
+attached: list[lull.Elastic] = []
+"""What this test attached: closed after it, however it ended (conftest.py), since one arena serves the process."""
+
+
 def attach(model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> lull.Elastic:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return lull.attach(model, optimizer, socket="", **options)
+        attached.append(lull.attach(model, optimizer, socket="", **options))
+    return attached[-1]
 
 
 class Recorder:
@@ -145,6 +150,7 @@ class Recorder:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> None:
         # Sums and other losses are used here on purpose, each with its own reference.
         self.elastic = attach(model, optimizer, **{"partition": "trusted", **options})
+        self._overdrafts = self.elastic.device.pool.counters()["overdrafts"]
         self.parts: list[int] = []
         self.acks: list[tuple[Budget, Ack]] = []
         ran = self.elastic.stats.ran
@@ -155,8 +161,13 @@ class Recorder:
 
         self.elastic.stats.ran = recording  # type: ignore[method-assign]
         self._epoch = 0
-        self.promise: Budget | None = None
-        """The acked order that holds now; None from the next order to its ack."""
+        self.promise: Ack | None = None
+        """The ack whose `held` holds now; None from the next order to its ack."""
+
+    @property
+    def overdrafts(self) -> int:
+        """Allocations above the cap since attach; the arena counts those of the whole process."""
+        return self.elastic.device.pool.counters()["overdrafts"] - self._overdrafts
 
     def order(self, bytes: int, within_us: int = 0) -> None:
         self._epoch += 1
@@ -165,8 +176,8 @@ class Recorder:
 
         def reply(ack: Ack) -> None:
             self.acks.append((order, ack))
-            if ack.how != "superseded":
-                self.promise = order
+            if ack.how != "superseded" and ack.epoch == self._epoch:  # else the next order is on its way
+                self.promise = ack
 
         self.elastic.apply(order, reply)
 

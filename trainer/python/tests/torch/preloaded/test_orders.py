@@ -117,8 +117,8 @@ def test_resident_never_passes_an_acked_ceiling_in_a_thousand_orders() -> None:
         while not over.wait(0.0002):
             promise = rec.promise
             resident = pool.resident()
-            if promise is not None and resident > promise.bytes and rec.promise is promise:
-                above.append((resident, promise.bytes))
+            if promise is not None and resident > promise.held and rec.promise is promise:
+                above.append((resident, promise.held))
 
     watcher = threading.Thread(target=sample)
     watcher.start()
@@ -131,10 +131,12 @@ def test_resident_never_passes_an_acked_ceiling_in_a_thousand_orders() -> None:
     watcher.join()
     assert len(rec.acks) >= 1000
     assert above == []
-    assert pool.counters()["overdrafts"] == 0
+    assert rec.overdrafts == 0
     for order, ack in rec.acks:
         assert ack.epoch == order.epoch
-        assert ack.how == "superseded" or ack.held <= order.bytes
+        # Gradients and the optimizer's state live on from one microbatch to the next: "part", in whole units.
+        most = 8 * MIB if ack.how == "part" else order.bytes
+        assert ack.how == "superseded" or ack.held <= most
     rec.elastic.close()
 
 
@@ -372,7 +374,7 @@ def test_misprediction_is_caught_split_and_learned() -> None:
     assert len(rec.parts) > 1 or elastic.stats.recomputed > 0
     for _ in range(3):
         step()
-    assert elastic.device.pool.counters()["overdrafts"] == 0
+    assert rec.overdrafts == 0
     rec.elastic.close()
 
 

@@ -72,7 +72,7 @@ def test_job_trains_on_at_its_minimum_once_its_sidecar_is_gone(name: str, caplog
     assert failed == []
     assert sum(rec.parts) == 3 * len(batch)
     assert "training waits" not in caplog.text
-    assert rec.elastic.device.pool.counters()["overdrafts"] == 0
+    assert rec.overdrafts == 0
     rec.elastic.close()
 
 
