@@ -117,11 +117,13 @@ class Elastic(RuntimeSide):
         self._gradients.refuse_changed()
         self._gradients.refuse_foreign_hooks()
         if not self._trusted and size > 1:
-            self._trusted = True
             before = Snapshot(self.device, self.model, None)
-            with self._caches_off():
-                check_separable(self.model, loss_fn, batch, size, reduction, weights)
-            before.restore()
+            try:
+                with self._caches_off():
+                    check_separable(self.model, loss_fn, batch, size, reduction, weights)
+            finally:
+                before.restore()
+            self._trusted = True
             if found := by_nature(self.model):
                 _log.info(
                     "gradients equal those of the same microbatches undisturbed, not of one pass over the batch: %s",
