@@ -84,8 +84,10 @@ class SegmentHooks:
         table = self.table
         assert table is not None
         run = Run(table, segment, args, kwargs)
-        run.moving = hold(moving_buffers(segment.module, table.movers))
-        run.keys.update(storage_key(held.tensor) for held in run.moving if held.tensor is not None)
+        origin = run.origin
+        assert origin is not None
+        origin.moving = hold(moving_buffers(segment.module, table.movers))
+        run.keys.update(storage_key(held.tensor) for held in origin.moving if held.tensor is not None)
         run.need = -table.device.pool.in_use()
         run.hooks = saved_tensors_hooks(run.pack, table.unpack)
         run.versions = _buffer_versions(segment.module)
@@ -107,15 +109,16 @@ class SegmentHooks:
 
     def _close(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """What the call did besides its output: to its own input, to its buffers."""
-        table = run.table
-        run.open = False
+        table, origin = run.table, run.origin
+        assert origin is not None
         run.need = max(0, run.need + table.device.pool.in_use(), run.saved) + table.largest
-        inputs = run.inputs
-        if inputs is not None and (inputs.changed() or inputs.grew(args, kwargs)):
+        if origin.inputs.changed() or origin.inputs.grew(args, kwargs):
             run.stuck = "it edits its own input"
+        if name := origin.attributes.edited():
+            run.stuck = run.stuck or f"it edits its attribute {name} in place"
         if run.stuck:
             table.stuck[run.name] = run.stuck
-        known = {(id(held.owner), held.name) for held in run.moving}
+        known = {(id(held.owner), held.name) for held in origin.moving}
         for owner, name, before, version in run.versions:
             buffer = owner._buffers.get(name)
             if before is None or (buffer is before and before._version == version):
@@ -125,8 +128,7 @@ class SegmentHooks:
                 run.moved = name
                 run.stuck = run.stuck or "it changed a buffer for the first time"
         run.versions = []
-        if run.left == 0:
-            run.let_go()
+        run.close()
 
 
 def _buffer_versions(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str, torch.Tensor | None, int]]:

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from lull._errors import RuntimeRefusal
 
-_FIXED: tuple[type, ...] = (
+FIXED: tuple[type, ...] = (
     type(None),
     bool,
     int,
@@ -69,7 +69,7 @@ class Inputs:
                     f"elastic.backward block {name}: argument is a {type(leaf).__name__}, a cache that a second run "
                     "would change, want none while training (use_cache=False); nothing was trained"
                 )
-            if not isinstance(leaf, _FIXED):
+            if not isinstance(leaf, FIXED):
                 self.opaque = f"argument of type {type(leaf).__name__}"
             self._leaves.append((leaf, False))
             self._versions.append(0)

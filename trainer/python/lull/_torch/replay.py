@@ -10,11 +10,11 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from lull._errors import RuntimeRefusal
 from lull._torch.dice import Dice
-from lull._torch.inputs import Inputs, storage_key
+from lull._torch.inputs import storage_key
 
 if TYPE_CHECKING:
     from lull._torch.device import Device
-    from lull._torch.slots import Run
+    from lull._torch.slots import Origin, Run
 
 Moving = list[tuple[torch.nn.Module, str]]
 """Buffers that a forward pass changes, such as BatchNorm's running statistics."""
@@ -41,7 +41,7 @@ def hold(buffers: Moving) -> list[Held]:
 
 @dataclass(frozen=True)
 class Ambient:
-    """What a forward pass depends on besides its arguments: random state and autocast."""
+    """What a forward pass depends on besides its arguments and its module: random state and autocast."""
 
     dice: Dice
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
@@ -127,7 +127,7 @@ class _Collector:
     def __init__(self, run: Run, keys: set[int]) -> None:
         self._run = run
         self._keys = keys
-        self._last = max(i for i, alive in enumerate(run.alive) if alive)
+        self._last = max(slot.index for slot in run.live())
         self.tensors: Saved = []
 
     def pack(self, tensor: torch.Tensor) -> None:
@@ -142,7 +142,7 @@ class _Collector:
         shape, dtype, _ = run.metas[index]
         if tensor.shape != shape or tensor.dtype != dtype:
             raise differs(run, f"{tensor.dtype} {tuple(tensor.shape)} where its first run saved {dtype} {tuple(shape)}")
-        self.tensors.append((tensor.detach() if run.alive[index] else None, tensor._version))
+        self.tensors.append((tensor.detach() if run.alive(index) else None, tensor._version))
         if index == self._last:
             raise _Enough
 
@@ -159,9 +159,8 @@ def differs(run: Run, seen: str) -> RuntimeRefusal:
     """The refusal of a block whose second run is not its first; `seen` is what it saved."""
     return RuntimeRefusal(
         f"elastic.backward block {run.name}: run again it saved {seen}, want the same: the block is not "
-        "deterministic; something changes between two runs with the same input and random state (a counter, an "
-        "attribute or train and eval mode set from outside, a generator of its own, a kernel that is not "
-        "deterministic): name blocks= without it, or blocks=[]; the microbatch is undone"
+        "deterministic; something changes between two runs with the same input and random state (what it keeps in a "
+        "list or an object, a generator of its own, a kernel that is not deterministic): name blocks= without it, or blocks=[]; the microbatch is undone"
     )
 
 
@@ -169,7 +168,7 @@ Saved = list[tuple[torch.Tensor | None, int]]
 """By slot: the tensor, None where the graph needs it no more, and its version when it was saved."""
 
 
-def run_again(run: Run, inputs: Inputs, ambient: Ambient) -> Saved:
+def run_again(run: Run, origin: Origin) -> Saved:
     """The run's saved tensors, computed again.
 
     Called from inside an unpack hook: an error is raised through, no hook scope of the caller is left.
@@ -177,11 +176,11 @@ def run_again(run: Run, inputs: Inputs, ambient: Ambient) -> Saved:
     device, module = run.table.device, run.segment.module
     now = Dice.now(device)
     try:
-        ambient.dice.restore(device)
-        with _Swapped(run.moving) as swapped, torch.enable_grad(), _Casts(ambient):
-            collector = _Collector(run, inputs.keys | swapped.keys)
+        origin.ambient.dice.restore(device)
+        with _Swapped(origin.moving) as swapped, origin.attributes, torch.enable_grad(), _Casts(origin.ambient):
+            collector = _Collector(run, origin.inputs.keys | swapped.keys)
             with saved_tensors_hooks(collector.pack, collector.unpack):
-                inputs.call(module.forward)
+                origin.inputs.call(module.forward)
         raise differs(run, f"{len(collector.tensors)} tensors where its first run saved {len(run.metas)}")
     except _Enough:
         return collector.tensors

@@ -1,8 +1,12 @@
 """The slot table: saved tensors live here, the graph holds only (run, index).
 
-One Run is one call of a segment in one microbatch. Pack puts a tensor into the run's slots; emptying a
-slot is dropping the reference, which any thread may do at any moment: what the running operator uses is
-held by the operator itself. Unpack of an empty slot runs the segment again (replay.py).
+One Run is one call of a segment in one microbatch. Pack puts a tensor into a slot; emptying a slot is
+dropping its reference, which any thread may do at any moment: what the running operator uses is held by
+the operator itself. Unpack of an empty slot runs the segment again (replay.py).
+
+The graph holds the slots, a run knows them weakly: when the graph lets go, tensor and inputs are freed by
+reference counts alone. Nothing of Python's runs there on purpose: inside autograd the first line of a
+`__del__` is where a pending signal would raise, and be lost (Ctrl-C, a handler of SIGTERM).
 
 Concurrency: the training thread packs and unpacks; any thread may call Run.empty. Each of its effects is
 one assignment under the interpreter lock, and unpack never trusts a slot to stay full.
@@ -11,13 +15,15 @@ one assignment under the interpreter lock, and unpack never trusts a slot to sta
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from lull._errors import RuntimeRefusal
+from lull._torch.attributes import Attributes
 from lull._torch.inputs import Inputs, storage_key
 from lull._torch.replay import Ambient, Held, Movers, run_again
 from lull._torch.segments import Segment
@@ -53,20 +59,36 @@ class Kept:
         return self.tensor
 
 
+class Origin:
+    """What it takes to run a block again. The slots of its run hold it; so does the run until its call returned."""
+
+    __slots__ = ("__weakref__", "ambient", "attributes", "inputs", "moving")
+
+    def __init__(self, inputs: Inputs, ambient: Ambient, attributes: Attributes) -> None:
+        self.inputs = inputs
+        self.ambient = ambient
+        self.attributes = attributes
+        self.moving: list[Held] = []
+        """Buffers that are known to change, with the values from which a second run starts."""
+
+    def changed(self) -> bool:
+        """Whether a tensor that a second run would start from was edited in place."""
+        return self.inputs.changed() or self.attributes.changed()
+
+
 class Ref:
-    """What the graph holds in place of a slot's tensor. When the graph lets go, the slot is emptied."""
+    """A slot: what the graph holds in place of a saved tensor."""
 
-    __slots__ = ("index", "run")
+    __slots__ = ("__weakref__", "index", "origin", "run", "tensor")
 
-    def __init__(self, run: Run, index: int) -> None:
+    def __init__(self, run: Run, origin: Origin, index: int, tensor: torch.Tensor | None) -> None:
         self.run = run
+        self.origin: Origin | None = origin
         self.index = index
+        self.tensor = tensor
 
     def get(self) -> torch.Tensor:
-        return self.run.read(self.index)
-
-    def __del__(self) -> None:
-        self.run.release(self.index)
+        return self.run.read(self)
 
 
 class Run:
@@ -76,16 +98,14 @@ class Run:
         self.table = table
         self.segment = segment
         self.name = segment.name
-        self.inputs: Inputs | None = Inputs(segment.name, args, kwargs)
-        self.ambient: Ambient | None = Ambient.now(table.device)
-        self.slots: list[torch.Tensor | None] = []
-        self.alive: list[bool] = []
+        inputs = Inputs(segment.name, args, kwargs)
+        self._open: Origin | None = Origin(inputs, Ambient.now(table.device), Attributes(segment.module))
+        self._origin = weakref.ref(self._open)
+        self._slots: list[weakref.ref[Ref]] = []
         self.metas: list[tuple[torch.Size, torch.dtype, int]] = []
-        self.keys: set[int] = set(self.inputs.keys)
-        self.stuck = table.stuck.get(segment.name) or self.inputs.opaque
+        self.keys: set[int] = set(inputs.keys)
+        self.stuck = table.stuck.get(segment.name) or inputs.opaque
         """Why this run must not be emptied, or ""."""
-        self.open = True
-        self.left = 0
         self.need = 0
         """Bytes that a second run takes, from the first: filled in when the call returns."""
         self.saved = 0
@@ -95,8 +115,6 @@ class Run:
         """Whether backward has come to this run."""
         self.versions: list[tuple[torch.nn.Module, str, torch.Tensor | None, int]] = []
         """The segment's buffers when the call began, to see which it changes."""
-        self.moving: list[Held] = []
-        """Those that are known to change, with the values from which a second run starts."""
         self.moved = ""
         """A buffer that changed for the first time in this call: its old value is not known."""
 
@@ -106,33 +124,54 @@ class Run:
         key = storage_key(tensor)
         if key == 0 or key in table.fixed or key in self.keys:
             return Kept(tensor, self.name)
-        index = len(self.slots)
-        self.slots.append(tensor.detach() if self.stuck or table.may_store(tensor) else None)
+        origin = self._origin()
+        if origin is None:  # a hook that outlived its call
+            return Kept(tensor, self.name)
+        held = tensor.detach() if self.stuck or table.may_store(tensor) else None
+        slot = Ref(self, origin, len(self._slots), held)
         self.metas.append((tensor.shape, tensor.dtype, tensor._version))
-        self.alive.append(True)
-        self.left += 1
+        self._slots.append(weakref.ref(slot))
         self.saved += tensor.nbytes
-        return Ref(self, index)
+        return slot
 
-    def read(self, index: int) -> torch.Tensor:
+    @property
+    def origin(self) -> Origin | None:
+        """None once the call returned and the graph needs none of its slots."""
+        return self._origin()
+
+    def alive(self, index: int) -> bool:
+        """Whether the graph still needs a slot."""
+        return self._slots[index]() is not None
+
+    def live(self) -> Iterator[Ref]:
+        """The slots that the graph still needs."""
+        for i in range(len(self._slots)):
+            if (slot := self._slots[i]()) is not None:
+                yield slot
+
+    def close(self) -> None:
+        """The call returned: from now on the graph alone holds what a second run needs."""
+        self._open = None
+
+    def read(self, slot: Ref) -> torch.Tensor:
         table = self.table
         if not self.read_before:
             self.read_before = True
             table.boundary()
         table.safe_point()
-        tensor = self.slots[index]
+        tensor = slot.tensor
         if tensor is None:
-            return self._refill(index)
-        version = self.metas[index][2]
+            return self._refill(slot)
+        version = self.metas[slot.index][2]
         if tensor._version != version:
             raise _edited(self.name, tensor._version, version)
         return tensor
 
-    def _refill(self, index: int) -> torch.Tensor:
-        inputs, ambient = self.inputs, self.ambient
-        if inputs is None or ambient is None:
+    def _refill(self, slot: Ref) -> torch.Tensor:
+        origin = slot.origin
+        if origin is None:
             raise RuntimeRefusal(
-                f"elastic.backward {self.name}: saved tensor {index} is wanted after its block was let go; "
+                f"elastic.backward {self.name}: saved tensor {slot.index} is wanted after its block was let go; "
                 "the microbatch is undone"
             )
         if self.moved:
@@ -140,55 +179,54 @@ class Run:
                 f"elastic.backward {self.name}: its buffer {self.moved} changed for the first time, and its old value, "
                 "which running the block again needs, was not kept; want the same call again; the microbatch is undone"
             )
-        if inputs.changed():
+        if origin.inputs.changed():
             raise _edited(f"{self.name} (input of the block)", 1, 0)
+        if origin.attributes.changed():
+            raise _edited(f"{self.name} (attribute {origin.attributes.edited()})", 1, 0)
         self.table.await_room(self)
         began = time.monotonic()
-        fresh = run_again(self, inputs, ambient)
+        fresh = run_again(self, origin)
         self.table.recompute_s += time.monotonic() - began
-        wanted, version = fresh[index]
+        wanted, version = fresh[slot.index]
         if wanted is None or wanted._version != version:
             raise _edited(self.name, version if wanted is None else wanted._version, version)
-        for i, (tensor, saved_at) in enumerate(fresh):
-            if tensor is not None and self.slots[i] is None and self.alive[i]:
-                shape, dtype, _ = self.metas[i]
-                self.metas[i] = (shape, dtype, saved_at)
-                self.slots[i] = tensor
+        for other in self.live():
+            tensor, saved_at = fresh[other.index] if other.index < len(fresh) else (None, 0)
+            if tensor is not None and other.tensor is None:
+                shape, dtype, _ = self.metas[other.index]
+                self.metas[other.index] = (shape, dtype, saved_at)
+                other.tensor = tensor
         self.table.recomputed += 1
         return wanted
 
-    def release(self, index: int) -> None:
-        """The graph needs this slot no more."""
-        self.alive[index] = False
-        self.slots[index] = None
-        self.left -= 1
-        if self.left == 0 and not self.open:
-            self.let_go()
-
     def let_go(self) -> None:
-        self.inputs = None
-        self.ambient = None
-        self.moving = []
+        """Frees everything, whatever the graph still refers to."""
+        self._open = None
+        for slot in self.live():
+            slot.tensor = None
+            slot.origin = None
 
     def empty(self) -> bool:
         """Empties every slot; False when there was nothing to empty or it may not be."""
-        if self.stuck or self._edited() or (self.inputs is not None and self.inputs.changed()):
+        origin = self.origin
+        if self.stuck or origin is None or self._edited() or origin.changed():
             return False
         emptied = False
-        slots = self.slots
-        for i in range(len(slots)):
-            if slots[i] is not None:
-                slots[i] = None
+        for slot in self.live():
+            if slot.tensor is not None:
+                slot.tensor = None
                 emptied = True
         return emptied
 
     def _edited(self) -> bool:
         """Whether a slot was edited in place after it was saved: kept, so that reading it says so."""
-        return any(t is not None and t._version != meta[2] for t, meta in zip(self.slots, self.metas, strict=False))
+        return any(
+            (tensor := slot.tensor) is not None and tensor._version != self.metas[slot.index][2] for slot in self.live()
+        )
 
     def full(self) -> bool:
         """Whether emptying would let go of anything."""
-        return not self.stuck and any(tensor is not None for tensor in self.slots)
+        return not self.stuck and any(slot.tensor is not None for slot in self.live())
 
 
 class Table:
@@ -248,19 +286,17 @@ class Table:
         """Bytes of the distinct storages in slots."""
         seen: dict[int, int] = {}
         for run in self.runs:
-            for tensor in list(run.slots):
-                if tensor is not None:
+            for slot in run.live():
+                if (tensor := slot.tensor) is not None:
                     seen[storage_key(tensor)] = tensor.untyped_storage().nbytes()
         return sum(seen.values())
 
     def input_bytes(self) -> int:
         """Bytes of the blocks' kept inputs: what a suspended microbatch cannot give back."""
-        return sum(inputs.bytes() for run in self.runs if (inputs := run.inputs) is not None)
+        return sum(origin.inputs.bytes() for run in self.runs if (origin := run.origin) is not None)
 
     def clear(self) -> None:
         """Lets everything go, whatever the graph still refers to."""
         for run in self.runs:
-            for i in range(len(run.slots)):
-                run.slots[i] = None
             run.let_go()
         self.runs.clear()

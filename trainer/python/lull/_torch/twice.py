@@ -1,8 +1,7 @@
 """Runs every block of a finished forward pass again and compares what it saves, bit for bit.
 
-Asked once, of one sample, before anything is granted: a block that counts its calls, that reads an attribute which
-changes between them or that draws from a generator of its own would train on with a gradient that is wrong
-only where an order had emptied it.
+Asked once, of one sample, before anything is granted: a block that counts its calls in a list or that draws from a
+generator of its own would train on with a gradient that is wrong only where an order had emptied it.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ def refuse_fickle(table: Table) -> None:
     Call it where backward would begin: by then attributes and modes are what a real second run would find.
     """
     for run in list(table.runs):
-        if not run.stuck and run.left > 0:
+        if not run.stuck:
             _compare(run)
 
 
 def _compare(run: Run) -> None:
-    inputs, ambient = run.inputs, run.ambient
-    if inputs is None or ambient is None or inputs.changed():
+    origin, slots = run.origin, {slot.index: slot for slot in run.live()}
+    if origin is None or not slots or origin.changed():
         return
-    for i, (again, saved_at) in enumerate(run_again(run, inputs, ambient)):
-        first = run.slots[i]
+    for i, (again, saved_at) in enumerate(run_again(run, origin)):
+        first = slots[i].tensor if i in slots else None
         if first is None or again is None or first._version != run.metas[i][2] or again._version != saved_at:
             continue  # what was edited in place is refused when it is read
         if not _opaque(first) and not _same(first, again):

@@ -255,7 +255,8 @@ def test_block_whose_old_buffer_is_unknown_is_not_run_again() -> None:
         assert elastic._table is not None
         assert not any(run.empty() for run in elastic._table.runs)
         for run in elastic._table.runs:
-            run.slots[:] = [None] * len(run.slots)
+            for slot in run.live():
+                slot.tensor = None
 
     in_backward(elastic, forget)
     with pytest.raises(lull.RuntimeRefusal, match=r"its buffer count changed for the first time.*not kept"):

@@ -45,16 +45,16 @@ class Exp(nn.Module):
 
 
 class Counting(nn.Module):
-    """Another function in each call."""
+    """Another function in each call; it counts where Lull does not look."""
 
     def __init__(self) -> None:
         super().__init__()
         self.w = nn.Linear(64, 64)
-        self.calls = 0
+        self.calls = [0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return torch.tanh(self.w(x) * (1 + 0.1 * self.calls)).sigmoid()
+        self.calls[0] += 1
+        return torch.tanh(self.w(x) * (1 + 0.1 * self.calls[0])).sigmoid()
 
 
 class Drawing(nn.Module):
@@ -69,34 +69,7 @@ class Drawing(nn.Module):
         return torch.tanh(self.w(x) * self.dice.random()).sigmoid()
 
 
-class Scaled(nn.Module):
-    """Its scale is set from outside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Linear(64, 64)
-        self.scale = 1.0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.w(x) * self.scale).sigmoid()
-
-
-class Shared(nn.Module):
-    """Calls its blocks twice, the second time at another scale."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Scaled() for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for scale in (1.0, 2.0):
-            for block in self.blocks:
-                block.scale = scale
-                x = block(x)
-        return x.sum()
-
-
-@pytest.mark.parametrize("make", [lambda: Wide(Counting), lambda: Wide(Drawing), Shared])
+@pytest.mark.parametrize("make", [lambda: Wide(Counting), lambda: Wide(Drawing)])
 def test_block_whose_second_run_has_other_values_is_refused_before_anything_is_trained(
     make: Callable[[], nn.Module],
 ) -> None:
@@ -138,7 +111,7 @@ def test_block_that_is_left_out_of_blocks_may_be_what_it_likes(kept: int) -> Non
     for _ in range(2):
         model.zero_grad()
         for block in [*model.blocks, *twin.blocks]:
-            block.calls = 0
+            block.calls = [0]
         elastic.backward(x, model)
     twin(x).backward()
     if kept:
