@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,9 +42,11 @@ func ServeCommand() *cobra.Command {
 			admin.Quiet()
 			caught := catchSignals() // from here SIGHUP no longer ends the process
 			defer caught.stop()
-			log, flush := newLogger(file.Telemetry.LogLevel)
+			logger, flush := newLogger(file.Telemetry.LogLevel)
 			defer flush()
-			s, err := sidecar.New(file, log)
+			log.SetFlags(0)
+			log.SetOutput(sidecar.LibraryLog(logger, time.Now))
+			s, err := sidecar.New(file, logger)
 			if err != nil {
 				return usageError{err}
 			}

@@ -257,13 +257,24 @@ func TestLockIsHeldByOneAndCountsStarts(t *testing.T) {
 	}
 }
 
-func TestLockRefusesACounterThatIsNone(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "gpu0.lock"), []byte("seven\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Acquire(dir, "gpu0"); err == nil || !strings.Contains(err.Error(), `got "seven", want a count below 1048576`) {
-		t.Errorf("error %v", err)
+func TestCounterThatIsNoneBeginsAnewAndIsSaid(t *testing.T) {
+	for _, held := range []string{"seven\n", "-1", "1048576", strings.Repeat("\x00", 4096)} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "gpu0.lock")
+		if err := os.WriteFile(path, []byte(held), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Acquire(dir, "gpu0")
+		if err != nil {
+			t.Fatalf("%q: %v", held, err)
+		}
+		if l.Session != 1 || l.Unreadable == "" || len(l.Unreadable) > 40 {
+			t.Errorf("%q: got session %d and %q, want 1 and what was there", held, l.Session, l.Unreadable)
+		}
+		if text, _ := os.ReadFile(path); string(text) != "0000000001\n" {
+			t.Errorf("%q: the file holds %q, want the counter", held, text)
+		}
+		_ = l.Release()
 	}
 }
 

@@ -21,11 +21,16 @@ type Lock struct {
 	lock    *flock.Flock
 	path    string
 	Session uint32
+
+	// Unreadable is what the file held instead of a counter, "" where it held one.
+	// The count then begins anew: the sidecar goes above what trainers and engines
+	// say they have seen, as it does after a file that is gone.
+	Unreadable string
 }
 
 // Acquire takes the lock of a device in dir and raises the session counter. The
-// error names the file when another sidecar holds it, or when what it holds is
-// not a counter.
+// error names the file when another sidecar holds it, or when the counter in it
+// is at its end.
 func Acquire(dir, device string) (*Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("device: lock %s: %w", device, err)
@@ -39,12 +44,12 @@ func Acquire(dir, device string) (*Lock, error) {
 	if !got {
 		return nil, fmt.Errorf("device: lock %s: another sidecar holds it; one sidecar writes a device", path)
 	}
-	session, err := nextSession(path)
+	session, unreadable, err := nextSession(path)
 	if err != nil {
 		_ = l.Unlock()
 		return nil, err
 	}
-	return &Lock{lock: l, path: path, Session: session}, nil
+	return &Lock{lock: l, path: path, Session: session, Unreadable: unreadable}, nil
 }
 
 // RaiseTo makes session the counter where it is higher, so that a sidecar of
@@ -64,22 +69,23 @@ func (l *Lock) RaiseTo(session uint32) error {
 // Release gives the lock back; the counter stays in the file.
 func (l *Lock) Release() error { return l.lock.Unlock() }
 
-// nextSession reads the counter, adds one and writes it back.
-func nextSession(path string) (uint32, error) {
+// nextSession reads the counter, adds one and writes it back. What is no counter
+// counts as none and is returned, cut to what a log line bears.
+func nextSession(path string) (next uint32, unreadable string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return 0, fmt.Errorf("device: session in %s: %w", path, err)
+		return 0, "", fmt.Errorf("device: session in %s: %w", path, err)
 	}
 	var last uint64
 	if word := strings.TrimSpace(string(text)); word != "" {
 		if last, err = strconv.ParseUint(word, 10, 20); err != nil {
-			return 0, fmt.Errorf("device: session in %s: got %q, want a count below %d; remove the file once no engine or trainer of that device runs", path, word, maxSession+1)
+			last, unreadable = 0, word[:min(len(word), 40)]
 		}
 	}
 	if err := writeSession(path, last+1); err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	return uint32(last + 1), nil
+	return uint32(last + 1), unreadable, nil
 }
 
 // writeSession writes the counter in place: the lock is on this very file, so it

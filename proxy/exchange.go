@@ -158,9 +158,10 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 	for tries := 1; err != nil && tries < len(x.p.upstreams) && x.elsewhere(ctx, err); tries++ {
 		res, err = x.send(ctx)
 	}
-	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
-		res.Body.Close()
-		err = errors.New("it switched protocols without being asked to")
+	if err == nil {
+		if err = refuseStatus(res.StatusCode); err != nil {
+			res.Body.Close()
+		}
 	}
 	if err == nil {
 		x.rec.Headers = x.p.cfg.Now()

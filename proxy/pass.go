@@ -106,6 +106,9 @@ func (p *Proxy) shapePassed(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}
+	if err := refuseStatus(res.StatusCode); err != nil {
+		return err
+	}
 	shapeAnswer(res.Header, res.Request.Header.Get("X-Request-Id"))
 	if x, ok := res.Request.Context().Value(passedKey{}).(*passed); ok {
 		res.Body = newIdleBody(res.Body, p.cfg.IdleLimit, x.cancel, nil)

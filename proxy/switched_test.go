@@ -39,3 +39,19 @@ func TestUpstreamThatSwitchesProtocolsUnaskedIsAnUpstreamError(t *testing.T) {
 		t.Errorf("got %d %s, want 502 and the reason", res.StatusCode, text)
 	}
 }
+
+func TestUpstreamsStatusThatIsNoneIsAnUpstreamError(t *testing.T) {
+	bothPaths(t, func(t *testing.T, path string) {
+		for _, status := range []string{"000", "099", "199"} {
+			url := rawServer(t, func(_ int, c net.Conn) {
+				if _, _, err := readRequest(bufio.NewReader(c)); err == nil {
+					io.WriteString(c, "HTTP/1.1 "+status+" x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+				}
+			})
+			res := newRigTo(t, url).post(path, `{"prompt":"x"}`)
+			if got := text(t, res); res.StatusCode != 502 || (status < "100" && !strings.Contains(got, "it answered with status "+status+", want 200 to 999")) {
+				t.Errorf("status %s: got %d %s, want 502 and the reason", status, res.StatusCode, got)
+			}
+		}
+	})
+}

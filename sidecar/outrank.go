@@ -19,7 +19,7 @@ const mostAhead = 1 << 12
 // session. Its trainer then obeys nobody until it starts again, and its bytes
 // count.
 func (s *sessions) refuseEpoch(ses *trainer.Session, h *trainer.Hello) {
-	own := s.loop.view.session()
+	own := s.loop.view.started
 	said := handover.Epoch(h.LastEpoch).Session()
 	if said <= own || said-own <= mostAhead {
 		return
@@ -51,11 +51,4 @@ func keepSession(locks []*device.Lock, log *slog.Logger, wg *sync.WaitGroup) fun
 			}
 		})
 	}
-}
-
-// session is the sidecar's own, as it started.
-func (v *view) session() uint32 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.state.Session
 }

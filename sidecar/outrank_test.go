@@ -17,6 +17,9 @@ func TestSessionTakenAboveAnotherWritersIsKeptForTheNextStart(t *testing.T) {
 	c := r.hello("job", "host0", os.Getpid(), 0, 256<<20, uint64(handover.NewEpoch(own+50, 7)))
 	c.wait(`"type":"budget"`)
 	r.until("the lock file has the session", func() bool { return r.lockFile() == fmt.Sprintf("%010d", own+51) })
+	if now := r.state().Session; now != own+51 {
+		t.Errorf("the state says session %d, want %d as the epochs have it", now, own+51)
+	}
 	r.stop()
 	r.start()
 	if now := r.state().Session; now != own+52 {
@@ -54,4 +57,19 @@ func TestAbsurdLastEpochIsNotBelieved(t *testing.T) {
 		t.Errorf("session %d at the next start, want %d", now, own+1)
 	}
 	r.mustAllBeWhole(r.burst(2, 50, 10))
+}
+
+func TestLockFileThatHoldsNoCounterDoesNotStopTheRelay(t *testing.T) {
+	r := newRig(t, nil)
+	r.stop()
+	if err := os.WriteFile(filepath.Join(r.dir, "host0.lock"), []byte("\x00garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.mustAllBeWhole(r.burst(2, 50, 10))
+	for _, want := range []string{"level=WARN", "held no counter; it counts anew", `held="\x00garbage"`, "device=host0"} {
+		if !strings.Contains(r.logs.String(), want) {
+			t.Errorf("the log does not say %q", want)
+		}
+	}
 }

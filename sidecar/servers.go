@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,7 +38,8 @@ func (s *Sidecar) listen() (*servers, error) {
 	out.data = proxy.Server(out.front)
 	out.data.BaseContext = func(net.Listener) context.Context { return serving }
 	out.operator = &http.Server{Handler: admin.New(s, s.metrics.Handler()), ReadHeaderTimeout: 10 * time.Second}
-	out.data.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+	out.data.ErrorLog = log.New(LibraryLog(s.log, time.Now), "", 0)
+	out.operator.ErrorLog = out.data.ErrorLog
 	var err error
 	if out.dataSocket, err = net.Listen("tcp", s.file.Listen); err != nil {
 		return nil, fmt.Errorf("listen: %w", err)

@@ -91,6 +91,10 @@ func (s *Sidecar) lock() error {
 			s.release()
 			return err
 		}
+		if l.Unreadable != "" {
+			s.log.Warn("the file that counts the sidecar's starts held no counter; it counts anew, above what trainers and engines have seen",
+				"device", d.ID, "dir", s.file.StateDir, "held", l.Unreadable)
+		}
 		s.locks = append(s.locks, l)
 		s.session = max(s.session, l.Session)
 	}

@@ -72,6 +72,9 @@ type view struct {
 	problems map[string]string
 	epoch    handover.Epoch
 	laidOut  handover.At
+	// started is the session at start, from which it is judged how far above another
+	// writer's may be.
+	started uint32
 	// outranked, when set, is told of a session that the core took above another
 	// writer's; it must not block.
 	outranked func(session uint32)
@@ -79,7 +82,7 @@ type view struct {
 
 func newView(s *score, session uint32) *view {
 	return &view{
-		score: s, state: State{Session: session}, samples: map[handover.EngineID]engine.Sample{},
+		score: s, started: session, state: State{Session: session}, samples: map[handover.EngineID]engine.Sample{},
 		trouble: map[handover.EngineID]string{}, problems: map[string]string{}, epoch: handover.NewEpoch(session, 0),
 	}
 }
@@ -89,6 +92,7 @@ func (v *view) sawEpoch(e handover.Epoch) {
 	v.mu.Lock()
 	above := e.Session() > v.epoch.Session()
 	v.epoch = max(v.epoch, e)
+	v.state.Session = max(v.state.Session, e.Session())
 	v.mu.Unlock()
 	if above && v.outranked != nil {
 		v.outranked(e.Session())
