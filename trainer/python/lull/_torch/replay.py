@@ -160,7 +160,8 @@ def differs(run: Run, seen: str) -> RuntimeRefusal:
     return RuntimeRefusal(
         f"elastic.backward block {run.name}: run again it saved {seen}, want the same: the block is not "
         "deterministic; something changes between two runs with the same input and random state (what it keeps in a "
-        "list or an object, a generator of its own, a kernel that is not deterministic): name blocks= without it, or blocks=[]; the microbatch is undone"
+        "list or an object, a generator of its own, a kernel that is not deterministic): name "
+        "blocks= without it, or blocks=[]; the microbatch is undone"
     )
 
 
