@@ -159,13 +159,11 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 		res, err = x.send(ctx)
 	}
 	if err == nil {
-		if err = refuseStatus(res.StatusCode); err != nil {
-			res.Body.Close()
+		if err = refuseStatus(res.StatusCode); err == nil {
+			x.rec.Headers = x.p.cfg.Now()
+			return res, nil
 		}
-	}
-	if err == nil {
-		x.rec.Headers = x.p.cfg.Now()
-		return res, nil
+		res.Body.Close()
 	}
 	if x.upload.idled() { // while the rest of its body was sent on
 		return nil, x.unreadable(errUploadIdle)

@@ -10,25 +10,10 @@ import (
 )
 
 func TestUpstreamThatSwitchesProtocolsUnaskedIsAnUpstreamError(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { // ends when l closes
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = http.ReadRequest(bufio.NewReader(c))
-			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-			c.Close()
-		}
-	}()
-	t.Cleanup(func() { l.Close(); <-done })
-	r := newRigTo(t, "http://"+l.Addr().String())
+	r := newRigTo(t, rawServer(t, func(_ int, c net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+	}))
 	res, err := r.client.Post(r.server.URL+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x"}`))
 	if err != nil {
 		t.Fatal(err)

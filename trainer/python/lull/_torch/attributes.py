@@ -17,6 +17,12 @@ from lull._torch.inputs import FIXED
 _INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
 """What every module has: parameters, buffers, submodules and hooks are not attributes in this sense."""
 
+_REMEMBERED = (torch.Tensor, *FIXED)
+
+
+def _plain(owner: torch.nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(owner).items() if name not in _INTERNAL}
+
 
 class _Tensor:
     """A tensor attribute, kept without its graph."""
@@ -51,8 +57,8 @@ class Attributes:
                 owner,
                 {
                     name: _Tensor(value) if isinstance(value, torch.Tensor) else value
-                    for name, value in vars(owner).items()
-                    if name not in _INTERNAL and isinstance(value, (torch.Tensor, *FIXED))
+                    for name, value in _plain(owner).items()
+                    if isinstance(value, _REMEMBERED)
                 },
             )
             for owner in module.modules()
@@ -67,19 +73,12 @@ class Attributes:
                     return name
         return ""
 
-    def changed(self) -> bool:
-        """Whether a second run could not find what the first found."""
-        return self.edited() != ""
-
     def __enter__(self) -> None:
-        self._now = [
-            (owner, {name: value for name, value in vars(owner).items() if name not in _INTERNAL})
-            for owner, _ in self._seen
-        ]
+        self._now = [(owner, _plain(owner)) for owner, _ in self._seen]
         for (owner, seen), (_, now) in zip(self._seen, self._now, strict=True):
             at = vars(owner)
             for name in now.keys() - seen.keys():
-                if isinstance(now[name], (torch.Tensor, *FIXED)):
+                if isinstance(now[name], _REMEMBERED):
                     del at[name]  # made since
             for name, value in seen.items():
                 at[name] = value.put_back(now.get(name)) if type(value) is _Tensor else value
@@ -87,7 +86,7 @@ class Attributes:
     def __exit__(self, *exc: object) -> None:
         for owner, now in self._now:
             at = vars(owner)
-            for name in [name for name in at if name not in _INTERNAL and name not in now]:
+            for name in _plain(owner).keys() - now.keys():
                 del at[name]  # made by the second run
             at.update(now)
         self._now = []

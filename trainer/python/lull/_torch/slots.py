@@ -73,7 +73,7 @@ class Origin:
 
     def changed(self) -> bool:
         """Whether a tensor that a second run would start from was edited in place."""
-        return self.inputs.changed() or self.attributes.changed()
+        return self.inputs.changed() or self.attributes.edited() != ""
 
 
 class Ref:
@@ -181,8 +181,8 @@ class Run:
             )
         if origin.inputs.changed():
             raise _edited(f"{self.name} (input of the block)", 1, 0)
-        if origin.attributes.changed():
-            raise _edited(f"{self.name} (attribute {origin.attributes.edited()})", 1, 0)
+        if name := origin.attributes.edited():
+            raise _edited(f"{self.name} (attribute {name})", 1, 0)
         self.table.await_room(self)
         began = time.monotonic()
         fresh = run_again(self, origin)
