@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lull-project/lull/engine/enginetest"
 	"github.com/lull-project/lull/size"
 )
 
@@ -21,12 +22,12 @@ const (
 )
 
 // kvPeer is an engine with kvcached's rules over its segment.
-type kvPeer struct{ *peer }
+type kvPeer struct{ *enginetest.Peer }
 
 func startKVPeer(t *testing.T, segment string, pool size.Bytes, more ...string) *kvPeer {
 	t.Helper()
 	args := append([]string{filepath.Join("testdata", "kvcached_peer.py"), segment, strconv.Itoa(int(pool)), strconv.Itoa(int(kvPage))}, more...)
-	return &kvPeer{startPython(t, args...)}
+	return &kvPeer{enginetest.Start(t, args...)}
 }
 
 // startKVMapped starts a peer that has one page-id in use, by which its size is
@@ -34,7 +35,7 @@ func startKVPeer(t *testing.T, segment string, pool size.Bytes, more ...string) 
 func startKVMapped(t *testing.T, segment string, pool size.Bytes, more ...string) *kvPeer {
 	t.Helper()
 	p := startKVPeer(t, segment, pool, more...)
-	p.do("alloc 1", "ok")
+	p.Do("alloc 1", "ok")
 	return p
 }
 

@@ -18,7 +18,7 @@ import (
 func TestKvcachedSampleIsTheSegmentsBytesAndTheServersRequests(t *testing.T) {
 	r := newKVRig(t)
 	p := startKVPeer(t, r.segment, kvPool)
-	p.do("alloc 3", "ok")
+	p.Do("alloc 3", "ok")
 	r.running.Store(2)
 	got := observe(t, r.e)
 	want := Sample{
@@ -28,13 +28,13 @@ func TestKvcachedSampleIsTheSegmentsBytesAndTheServersRequests(t *testing.T) {
 	if got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	p.do("free 1", "ok") // stays mapped, ahead of use
+	p.Do("free 1", "ok") // stays mapped, ahead of use
 	r.running.Store(0)
 	r.later()
 	if got := observe(t, r.e); got.Held != 3*kvPage || got.Needed != 0 || got.Evictable != 3*kvPage {
 		t.Errorf("idle: held %v, needed %v, evictable %v, want 3 pages that nobody needs", got.Held, got.Needed, got.Evictable)
 	}
-	p.do("alloc 4", "ok") // a request that the last reading of the server did not know
+	p.Do("alloc 4", "ok") // a request that the last reading of the server did not know
 	if got := observe(t, r.e); got.Needed != 4*kvPage {
 		t.Errorf("a new request: needed %v, want its 4 pages", got.Needed)
 	}
@@ -46,7 +46,7 @@ func TestKvcachedSampleIsTheSegmentsBytesAndTheServersRequests(t *testing.T) {
 func TestKvcachedLimitIsConfirmedWhenTheEngineMustHaveSeenIt(t *testing.T) {
 	r := newKVRig(t)
 	p := startKVPeer(t, r.segment, kvPool)
-	p.do("alloc 2", "ok")
+	p.Do("alloc 2", "ok")
 	began := time.Now()
 	s := r.bound(t, 1<<32|1, 4*kvPage)
 	if took := time.Since(began); took < kvcachedSettle {
@@ -55,7 +55,7 @@ func TestKvcachedLimitIsConfirmedWhenTheEngineMustHaveSeenIt(t *testing.T) {
 	if s.Bound != 4*kvPage || s.BoundEpoch != 1<<32|1 || s.Held != 2*kvPage {
 		t.Errorf("got bound %v of epoch %d, held %v, want 4 pages, the epoch and 2 pages", s.Bound, s.BoundEpoch, s.Held)
 	}
-	p.do("alloc 3", "short") // beyond the limit, at once after the confirmation
+	p.Do("alloc 3", "short") // beyond the limit, at once after the confirmation
 	began = time.Now()
 	if s = r.bound(t, 1<<32|2, kvPool); s.Bound != kvPool-1 {
 		t.Errorf("raised: bound %d, want one byte below the beginning", s.Bound)
@@ -101,13 +101,13 @@ func TestKvcachedReportsUseAboveTheLimit(t *testing.T) {
 	r := newKVRig(t)
 	p := startKVMapped(t, r.segment, kvPool)
 	observe(t, r.e)
-	p.do("alloc 5", "ok")
+	p.Do("alloc 5", "ok")
 	if s := r.bound(t, 1, 2*kvPage); s.Bound != 2*kvPage || s.Held != 6*kvPage {
 		t.Errorf("got bound %v, held %v, want 6 pages above a bound of 2", s.Bound, s.Held)
 	}
 	r.later()
-	p.do("alloc 1", "short")
-	p.do("free 5", "ok")
+	p.Do("alloc 1", "short")
+	p.Do("free 5", "ok")
 	if s := observe(t, r.e); s.Held > 2*kvPage+2*kvPage || s.Note != "" {
 		t.Errorf("freed: held %v, note %q, want at most the bound and what is kept mapped", s.Held, s.Note)
 	}
@@ -118,7 +118,7 @@ func TestKvcachedWritesNothingButTheLimitWhileTheEngineWrites(t *testing.T) {
 	r := newKVRig(t)
 	p := startKVPeer(t, r.segment, kvPool)
 	allowed := map[string]bool{strconv.Itoa(int(kvPool)): true}
-	p.say(fmt.Sprintf("spin %d", rounds))
+	p.Say(fmt.Sprintf("spin %d", rounds))
 	for i := range orders {
 		ask := size.Bytes(1+i%10) * kvPage
 		limit, _, err := r.e.order(t.Context(), uint64(i+1), ask)
@@ -139,10 +139,7 @@ func TestKvcachedWritesNothingButTheLimitWhileTheEngineWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !p.out.Scan() {
-		t.Fatal("the peer is gone")
-	}
-	met := strings.Fields(strings.TrimPrefix(p.out.Text(), "ok "))
+	met := strings.Fields(strings.TrimPrefix(p.Hear(), "ok "))
 	for _, m := range met {
 		if !allowed[m] {
 			t.Errorf("the engine met the limit %s, which nobody wrote", m)
@@ -160,7 +157,7 @@ func TestKvcachedRestartInTheSameFileIsSeen(t *testing.T) {
 			r := newKVRig(t)
 			p := startKVMapped(t, r.segment, kvPool)
 			r.bound(t, 7, 4*kvPage)
-			p.crash()
+			p.Crash()
 			r.stop()
 			r.later()
 			if _, err := r.e.Observe(t.Context()); !errors.Is(err, ErrUnreachable) {
@@ -183,7 +180,7 @@ func TestKvcachedRestartThatNobodySawNeverRaisesTheLimitAboveTheNewPool(t *testi
 	r := newKVRig(t)
 	p := startKVMapped(t, r.segment, kvPool)
 	r.bound(t, 7, 4*kvPage)
-	p.crash()
+	p.Crash()
 	startKVPeer(t, r.segment, kvPool/2) // between two readings
 	if s := observe(t, r.e); s.BoundEpoch != 0 || s.Bound != kvPool/2 {
 		t.Errorf("bound %v of epoch %d, want the new engine's by nobody's order", s.Bound, s.BoundEpoch)
@@ -221,7 +218,7 @@ func TestKvcachedNewFileOfTheSameNameBeginsAnew(t *testing.T) {
 	if err := os.Link(r.segment, r.segment+".old"); err != nil { // tmpfs gives no inode's number out again, this folder's file system may
 		t.Fatal(err)
 	}
-	p.do("exit", "ok")
+	p.Do("exit", "ok")
 	startKVPeer(t, r.segment, 2*kvPool)
 	if s := observe(t, r.e); s.Pool != 2*kvPool || s.BoundEpoch != 0 {
 		t.Errorf("pool %v, epoch %d, want the new file's", s.Pool, s.BoundEpoch)
@@ -232,7 +229,7 @@ func TestKvcachedSegmentLeftFromADeadServerIsNoEngine(t *testing.T) {
 	r := newKVRig(t)
 	p := startKVMapped(t, r.segment, kvPool)
 	r.bound(t, 7, 4*kvPage)
-	p.crash()
+	p.Crash()
 	r.stop()
 	r.later()
 	_, err := r.e.Observe(t.Context())
@@ -260,7 +257,7 @@ func TestKvcachedServerThatOnlyRefusedForAMomentKeepsItsOrder(t *testing.T) {
 	}
 	r.start()
 	r.later()
-	p.do("alloc 1", "ok") // the engine lives
+	p.Do("alloc 1", "ok") // the engine lives
 	if s := observe(t, r.e); s.Bound != 4*kvPage || s.BoundEpoch != 7 || s.Pool != kvPool {
 		t.Errorf("bound %v of epoch %d, pool %v, want the order that stands", s.Bound, s.BoundEpoch, s.Pool)
 	}
@@ -329,13 +326,13 @@ func TestKvcachedCrashBetweenNoteAndLimitLosesNothing(t *testing.T) {
 func TestKvcachedThatDoesNotObeyIsSaidAndLentNothingMore(t *testing.T) {
 	r := newKVRig(t)
 	p := startKVPeer(t, r.segment, kvPool, "deaf")
-	p.do("alloc 2", "ok")
+	p.Do("alloc 2", "ok")
 	r.bound(t, 1, 4*kvPage)
 	r.later()
 	if s := observe(t, r.e); s.Note != "" {
 		t.Errorf("below its limit: note %q, want none", s.Note)
 	}
-	p.do("alloc 8", "ok")
+	p.Do("alloc 8", "ok")
 	const want = "kvcached does not keep to its limit: it holds 40.0MiB and has grown above the 16.0MiB that were set; KVCACHED_PAGE_PREALLOC_ENABLED=false switches the limit off"
 	if s := observe(t, r.e); s.Note != want || s.Held != 10*kvPage {
 		t.Errorf("held %v, note %q, want 10 pages and %q", s.Held, s.Note, want)
@@ -357,7 +354,7 @@ func TestKvcachedWantsTheMetricsOfAnEngineThatItKnows(t *testing.T) {
 func TestKvcachedUnderSGLangCountsItsRequests(t *testing.T) {
 	segment := filepath.Join(t.TempDir(), "kvcached_sg")
 	p := startKVPeer(t, segment, kvPool)
-	p.do("alloc 1", "ok")
+	p.Do("alloc 1", "ok")
 	url := serve(t, routes{"/metrics": read(t, "sglang.metrics"), "/v1/models": models})
 	s := observe(t, open(t, Config{Kind: KindKvcached, URL: url, Segment: segment}))
 	if s.Running != 4 || s.Waiting != 3 || s.Held != kvPage || s.MaxModelLen != 32768 || s.BytesPerToken != kvPool/20480 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,23 +12,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lull-project/lull/engine/enginetest"
 	"github.com/lull-project/lull/size"
 )
 
 // pagePeer is the plugin's own code over a fake block pool.
-type pagePeer struct{ *peer }
+type pagePeer struct{ *enginetest.Peer }
 
 func startPeer(t *testing.T, dir string, mode int) *pagePeer {
 	t.Helper()
-	if err := exec.Command(findPython(t), "-c", "import sys; assert sys.version_info >= (3, 10)").Run(); err != nil {
+	if err := exec.Command(enginetest.Python(t), "-c", "import sys; assert sys.version_info >= (3, 10)").Run(); err != nil {
 		t.Skip("python3 is older than 3.10")
 	}
-	return &pagePeer{startPython(t, filepath.Join("vllm_plugin", "tests", "page_peer.py"), dir, fmt.Sprint(mode))}
+	return &pagePeer{enginetest.Start(t, filepath.Join("vllm_plugin", "tests", "page_peer.py"), dir, fmt.Sprint(mode))}
 }
 
 func (p *pagePeer) do(command string) {
-	p.t.Helper()
-	p.peer.do(command, "ok")
+	p.T.Helper()
+	p.Peer.Do(command, "ok")
 }
 
 // The peer's geometry: 32 usable blocks of 32 KiB.
@@ -73,7 +73,7 @@ func TestLullVLLMSampleIsWhatTheEngineWrote(t *testing.T) {
 	p.do("use 5")
 	s := observe(t, e)
 	want := Sample{
-		At: s.At, PID: p.cmd.Process.Pid, Held: peerPool, Needed: 5 * peerBlock, Evictable: 27 * peerBlock,
+		At: s.At, PID: p.Process.Pid, Held: peerPool, Needed: 5 * peerBlock, Evictable: 27 * peerBlock,
 		Bound: peerPool, Pool: peerPool, Baseline: size.MiB, UsageFrac: 5.0 / 32,
 		BytesPerToken: 2 * size.KiB, BlockTokens: 16, MaxModelLen: 2048,
 	}
@@ -201,7 +201,7 @@ func TestLullVLLMNoticesDeathAndRestart(t *testing.T) {
 	}
 	p := startPeer(t, dir, modeHostPages)
 	setBound(t, e, 7, 4*peerBlock)
-	p.crash()
+	p.Crash()
 	observe(t, e) // takes note of the last beat
 	now = now.Add(vllmQuiet + time.Millisecond)
 	if _, err := e.Observe(t.Context()); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "nobody holds") {
@@ -221,10 +221,10 @@ func TestLullVLLMCountsASilentEngineAsDown(t *testing.T) {
 	p := startPeer(t, dir, modeHostPages)
 	e := openPeer(t, dir)
 	observe(t, e)
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := p.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }()
+	defer func() { _ = p.Process.Signal(syscall.SIGCONT) }()
 	now := time.Now()
 	e.cfg.Now = func() time.Time { return now }
 	observe(t, e)
@@ -240,11 +240,9 @@ func TestLullVLLMReadsWholePagesWhileTheEngineWrites(t *testing.T) {
 	dir := t.TempDir()
 	p := startPeer(t, dir, modeHostPages)
 	e := openPeer(t, dir)
-	if _, err := io.WriteString(p.in, "spin 3000\n"); err != nil {
-		t.Fatal(err)
-	}
+	p.Say("spin 3000")
 	done := make(chan struct{})
-	go func() { defer close(done); p.expect("ok") }()
+	go func() { defer close(done); p.Expect("ok") }()
 	reads := 0
 	for open := true; open; reads++ {
 		if s := observe(t, e); s.Pool != peerPool {

@@ -1,14 +1,12 @@
 package sidecar
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/engine"
+	"github.com/lull-project/lull/engine/enginetest"
 	"github.com/lull-project/lull/size"
 )
 
@@ -51,53 +50,20 @@ func (s *kvStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // startKVPeer starts a process with kvcached's rules over a segment.
-func startKVPeer(t *testing.T, segment string) (say func(command, want string), pid int) {
+func startKVPeer(t *testing.T, segment string) *enginetest.Peer {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
-	cmd := exec.Command(python, filepath.Join("..", "engine", "testdata", "kvcached_peer.py"), segment, strconv.Itoa(int(rigElastic)), strconv.Itoa(int(16*size.MiB)))
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-	lines := bufio.NewScanner(out)
-	expect := func(want string) {
-		t.Helper()
-		if !lines.Scan() || lines.Text() != want {
-			t.Fatalf("the engine said %q, want %q", lines.Text(), want)
-		}
-	}
-	expect("ready")
-	return func(command, want string) {
-		t.Helper()
-		if _, err := io.WriteString(in, command+"\n"); err != nil {
-			t.Fatal(err)
-		}
-		expect(want)
-	}, cmd.Process.Pid
+	return enginetest.Start(t, filepath.Join("..", "engine", "testdata", "kvcached_peer.py"), segment, strconv.Itoa(int(rigElastic)), strconv.Itoa(int(16*size.MiB)))
 }
 
 func TestKvcachedLendsThroughItsSegmentAndGetsItBack(t *testing.T) {
 	segment := filepath.Join(t.TempDir(), "kvcached_main")
-	say, pid := startKVPeer(t, segment)
-	say("alloc 1", "ok")
+	peer := startKVPeer(t, segment)
+	peer.Do("alloc 1", "ok")
 	stub := httptest.NewServer(&kvStub{})
 	t.Cleanup(stub.Close)
 	r := newRig(t, func(f *config.File) {
 		e := &f.Engines[0]
-		e.Kind, e.URL, e.Segment, e.PID, e.Resident = engine.KindKvcached, stub.URL, segment, pid, rigResident
+		e.Kind, e.URL, e.Segment, e.PID, e.Resident = engine.KindKvcached, stub.URL, segment, peer.Process.Pid, rigResident
 	})
 	limit := func() size.Bytes {
 		raw, err := os.ReadFile(segment)
@@ -112,7 +78,7 @@ func TestKvcachedLendsThroughItsSegmentAndGetsItBack(t *testing.T) {
 	if lent > rigElastic-400*size.MiB {
 		t.Errorf("the limit is %v while training holds 400 MiB of %v", lent, rigElastic)
 	}
-	say("alloc "+strconv.Itoa(int(lent/(16*size.MiB))), "short") // one page-id is in use
+	peer.Do("alloc "+strconv.Itoa(int(lent/(16*size.MiB))), "short") // one page-id is in use
 	answers := make(chan []answer, 1)
 	go func() { answers <- r.burst(6, 100, 100) }()
 	r.until("the limit rises for the burst", func() bool { return limit() > lent })
