@@ -47,8 +47,8 @@ func (h *Handover) onAcked(e Acked) {
 	}
 	switch {
 	case e.Held <= t.budget:
-	case e.How == howPart:
-		t.part = e.Held
+	case e.How == howPart: // what it says is a number: no more than it may hold, or is seen to
+		t.part = min(e.Held, max(t.mayHold, t.held()))
 	case t.proof == proofFallen:
 		return
 	}

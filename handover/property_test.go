@@ -2,6 +2,7 @@ package handover
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -262,6 +263,9 @@ func (w *world) obey(tr *worldTrainer) {
 	ack := Acked{Trainer: tr.id, Epoch: o.Epoch, Held: o.Bytes, How: "drop"}
 	if tr.ceiling > o.Bytes && !tr.liar {
 		ack.Held, ack.How = tr.ceiling, howPart
+	}
+	if tr.liar && rapid.Bool().Draw(w.t, "says part") { // of any size
+		ack.Held, ack.How = Bytes(rapid.SampledFrom([]int{0, 100, 1 << 20, math.MaxInt64 >> 20}).Draw(w.t, "part"))*mib, howPart
 	}
 	for range rapid.SampledFrom([]int{0, 1, 1, 1, 1, 1, 1, 2}).Draw(w.t, "copies") {
 		w.acks = append(w.acks, ack)

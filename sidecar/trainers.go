@@ -204,10 +204,17 @@ func (s *sessions) open(pid int) (*device.Process, size.Bytes, error) {
 // and may be larger (data that were read before the job began): it has the
 // kernel's own bound.
 func (s *sessions) clamp(h *trainer.Hello) {
-	most := s.capacity[handover.DeviceID(h.Device)]
 	for _, b := range []*size.Bytes{&h.Floor, &h.Ceiling, &h.Held, &h.MinBudget, &h.Suspended} {
-		*b = min(*b, most)
+		*b = s.within(h.Device, *b)
 	}
+}
+
+// within is what a trainer says, and no more than its device has.
+func (s *sessions) within(said string, b size.Bytes) size.Bytes {
+	if place, ok := s.place(said); ok {
+		return min(b, s.capacity[place])
+	}
+	return b
 }
 
 func helloEvent(at handover.At, id handover.TrainerID, h trainer.Hello) handover.Event {
@@ -220,6 +227,7 @@ func helloEvent(at handover.At, id handover.TrainerID, h trainer.Hello) handover
 // Ack goes to the core with the trainer's own word; the device is asked next.
 func (s *sessions) Ack(ses *trainer.Session, a trainer.Ack) {
 	id := s.id(ses)
+	a.Held = s.within(ses.Key().Device, a.Held)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
 			l.record(telemetry.Event{Kind: "ack", Owner: string(id), Epoch: a.Epoch, Bytes: int64(a.Held), How: a.How,
@@ -234,10 +242,7 @@ func (s *sessions) Ack(ses *trainer.Session, a trainer.Ack) {
 // FloorRequest asks the core.
 func (s *sessions) FloorRequest(ses *trainer.Session, r trainer.Request) {
 	id := s.id(ses)
-	floor := r.Floor
-	if place, ok := s.place(ses.Key().Device); ok {
-		floor = min(floor, s.capacity[place])
-	}
+	floor := s.within(ses.Key().Device, r.Floor)
 	s.loop.post(s.loop.ctx, input{event: func(at handover.At) handover.Event {
 		return handover.FloorAsked{At: at, Trainer: id, Floor: floor}
 	}})

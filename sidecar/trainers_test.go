@@ -58,11 +58,16 @@ func TestOnlyThisMachinesServersAreFoundByTheirPort(t *testing.T) {
 }
 
 func TestHelloIsKeptWithinTheDevice(t *testing.T) {
-	s := &sessions{capacity: map[handover.DeviceID]size.Bytes{"host0": size.GiB}}
+	s := &sessions{devices: map[handover.DeviceID]bool{"host0": true}, capacity: map[handover.DeviceID]size.Bytes{"host0": size.GiB}}
 	h := trainer.Hello{Device: "host0", Floor: 1 << 62, Ceiling: 1<<63 - 1, Held: 5, MinBudget: 1 << 40, Baseline: 2 * size.GiB}
 	s.clamp(&h)
 	if h.Floor != size.GiB || h.Ceiling != size.GiB || h.Held != 5 || h.MinBudget != size.GiB || h.Baseline != 2*size.GiB {
 		t.Errorf("got %+v, want nothing above the capacity but the baseline", h)
+	}
+	for _, device := range []string{"host0", "cpu"} { // acks and requests, under either name
+		if got := s.within(device, 1<<62); got != size.GiB {
+			t.Errorf("%s: got %v, want the capacity", device, got)
+		}
 	}
 }
 
