@@ -6,7 +6,7 @@ import (
 )
 
 // passWriter is the client's side of a passed answer: a write on which nothing
-// moves for the idle limit fails.
+// moves for the idle limit, and at most half of one more, fails.
 type passWriter struct {
 	http.ResponseWriter
 	rc      *http.ResponseController
@@ -15,11 +15,11 @@ type passWriter struct {
 	interim bool // the client may get 1xx answers
 }
 
-// Write sets the deadline anew when half of it has passed: a call for each event
-// would cost more than the write.
+// Write keeps the deadline between one and one and a half limits ahead: a call
+// for each event would cost more than the write.
 func (w *passWriter) Write(b []byte) (int, error) {
-	if now := time.Now(); w.until.Sub(now) < w.limit/2 {
-		w.until = now.Add(w.limit)
+	if now := time.Now(); w.until.Sub(now) < w.limit {
+		w.until = now.Add(w.limit + w.limit/2)
 		_ = w.rc.SetWriteDeadline(w.until) // HTTP/2 and tests without one have no deadline
 	}
 	return w.ResponseWriter.Write(b)
