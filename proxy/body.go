@@ -46,7 +46,7 @@ func readBody(r io.Reader, size, scanBytes, max int64, memory *bodyMemory, scan 
 				room = min(room, size+1)
 			}
 			if !memory.take(room - b.taken) {
-				b.rest = r
+				b.rest = atMost(r, b.read, max)
 				return b, nil
 			}
 			b.taken = room
@@ -67,10 +67,37 @@ func readBody(r io.Reader, size, scanBytes, max int64, memory *bodyMemory, scan 
 			return b, err
 		}
 		if int64(len(b.read)) > scanBytes {
-			b.rest = r
+			b.rest = atMost(r, b.read, max)
 			return b, nil
 		}
 	}
+}
+
+// atMost is the rest of a body of which read was read, and an error where all of
+// it is longer than max, when that is above 0.
+func atMost(rest io.Reader, read []byte, max int64) io.Reader {
+	if max <= 0 {
+		return rest
+	}
+	return &shortBody{rest, max - int64(len(read))}
+}
+
+// shortBody ends in an error when more than left bytes come.
+type shortBody struct {
+	io.Reader
+	left int64
+}
+
+func (s *shortBody) Read(p []byte) (int, error) {
+	if int64(len(p)) > s.left+1 {
+		p = p[:s.left+1]
+	}
+	n, err := s.Reader.Read(p)
+	if s.left -= int64(n); s.left < 0 {
+		s.left = 0
+		return n - 1, errBodyTooLarge
+	}
+	return n, err
 }
 
 const (

@@ -104,6 +104,36 @@ func TestBodyAboveMaxBodyBytesIs413(t *testing.T) {
 	}
 }
 
+// TestChunkedBodyAboveMaxBodyBytesIs413WhileItIsSentOn: what is beyond the scan is
+// never at hand as a whole.
+func TestChunkedBodyAboveMaxBodyBytesIs413WhileItIsSentOn(t *testing.T) {
+	const most = 4000
+	for n, want := range map[int]int{most - 1: 200, most: 200, most + 1: 413, 64 * most: 413} {
+		r := newRig(t, func(_ http.ResponseWriter, r *http.Request) {
+			got, err := io.Copy(io.Discard, r.Body)
+			if got > most || (err == nil) != (want == 200 && got == int64(n)) {
+				t.Errorf("%d bytes: the upstream got %d and %v, want all of them or at most %d and an error", n, got, err, most)
+			}
+		}, withConfig(func(c *Config) { c.ScanBytes, c.MaxBodyBytes = 1000, most }))
+		res, err := r.client.Post(r.server.URL+chatPath, "application/json", struct{ io.Reader }{strings.NewReader(strings.Repeat("x", n))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := text(t, res)
+		res.Body.Close()
+		if res.StatusCode != want || want == 413 && !strings.Contains(body, `"message":"lull: request body above proxy.max_body_bytes"`) {
+			t.Errorf("%d bytes: got %d %s, want %d", n, res.StatusCode, body, want)
+		}
+		outcome := OutcomeForwarded
+		if want == 413 {
+			outcome = OutcomeRequestUnreadable
+		}
+		if rec := r.seen.record(t); rec.Outcome != outcome {
+			t.Errorf("%d bytes: record %+v, want %s", n, rec, outcome)
+		}
+	}
+}
+
 func TestBodyWithBrokenChunksIs400(t *testing.T) {
 	r := newRig(t, func(http.ResponseWriter, *http.Request) { t.Error("upstream: got a broken request") })
 	c, err := net.Dial("tcp", r.server.Listener.Addr().String())

@@ -168,6 +168,9 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 	if x.upload.idled() { // while the rest of its body was sent on
 		return nil, x.unreadable(errUploadIdle)
 	}
+	if errors.Is(err, errBodyTooLarge) { // likewise
+		return nil, x.unreadable(errBodyTooLarge)
+	}
 	if end := x.ended(); end != nil {
 		return nil, end
 	}
