@@ -15,7 +15,7 @@ import (
 // run.
 func BenchCommand() *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Measure what Lull itself costs", Args: cobra.NoArgs}
-	c.AddCommand(benchProxyCommand(), benchCoreCommand())
+	c.AddCommand(benchProxyCommand(), benchPeersCommand(), benchCoreCommand())
 	return c
 }
 
@@ -33,6 +33,27 @@ func benchProxyCommand() *cobra.Command {
 	}
 	c.Flags().IntVar(&cfg.Requests, "requests", cfg.Requests, "requests per arm")
 	c.Flags().IntVar(&cfg.Concurrency, "concurrency", cfg.Concurrency, "clients at once")
+	c.Flags().StringVar(&cfg.Out, "out", cfg.Out, "JSON result")
+	return c
+}
+
+// benchPeersCommand compares Lull with other proxies, which it installs.
+func benchPeersCommand() *cobra.Command {
+	cfg := proxybench.DefaultPeersConfig()
+	c := &cobra.Command{
+		Use:   "peers",
+		Short: "Time that Lull and other proxies add to an event; installs nginx, HAProxy, Caddy, LiteLLM, vllm-router and Portkey",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg.Command = strings.Join(append([]string{c.Root().Name()}, os.Args[1:]...), " ")
+			return proxybench.RunPeers(c.Context(), c.OutOrStdout(), cfg)
+		},
+	}
+	c.Flags().StringSliceVar(&cfg.Peers, "peers", cfg.Peers, "only these of them (default all)")
+	c.Flags().Float64Var(&cfg.Rate, "rate", cfg.Rate, "requests a second of the first run")
+	c.Flags().DurationVar(&cfg.Slice, "slice", cfg.Slice, "how long one proxy takes the load before the next one does")
+	c.Flags().IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "slices of each proxy")
+	c.Flags().DurationVar(&cfg.Capacity, "capacity", cfg.Capacity, "how long each proxy is asked for all that it can carry")
 	c.Flags().StringVar(&cfg.Out, "out", cfg.Out, "JSON result")
 	return c
 }

@@ -17,21 +17,31 @@ import (
 // stamps, so that what it measures is the path and not its own scheduling.
 type conn struct {
 	arm     string
+	events  int
 	net     net.Conn
 	br      *bufio.Reader
 	request []byte
 	closed  func() bool // ends the watch on the context
 }
 
-func dial(ctx context.Context, arm, addr string) (*conn, error) {
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+// target is what a client talks to.
+type target struct {
+	arm, addr string
+	headers   []string // lines that each request to it carries
+	prompt    int      // bytes
+	events    int      // that an answer has
+}
+
+func dial(ctx context.Context, to target) (*conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.addr)
 	if err != nil {
-		return nil, fmt.Errorf("bench proxy: dial %s: %w", arm, err)
+		return nil, fmt.Errorf("bench proxy: dial %s: %w", to.arm, err)
 	}
-	body := `{"model":"bench","stream":true,"max_tokens":64,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 200) + `"}]}`
-	request := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	body := `{"model":"bench","stream":true,"max_tokens":64,"messages":[{"role":"user","content":"` + strings.Repeat("word ", to.prompt/5) + `"}]}`
+	head := []string{"POST " + path + " HTTP/1.1", "Host: bench", "Content-Type: application/json", "Content-Length: " + strconv.Itoa(len(body))}
+	request := strings.Join(append(head, to.headers...), "\r\n") + "\r\n\r\n" + body
 	return &conn{
-		arm: arm, net: c, br: bufio.NewReader(c), request: []byte(request),
+		arm: to.arm, events: to.events, net: c, br: bufio.NewReader(c), request: []byte(request),
 		closed: context.AfterFunc(ctx, func() { c.Close() }),
 	}, nil
 }
@@ -51,13 +61,13 @@ type timing struct {
 var (
 	dataPrefix = []byte("data: ")
 	doneLine   = []byte("data: [DONE]\n")
-	stampKey   = []byte(`"sent_ns":`)
+	stampKey   = []byte(`sent_ns=`)
 )
 
-// call sends one request and times its events; it appends to later.
-func (c *conn) call(later []time.Duration) (timing, error) {
+// call sends one request and times its events from start; it appends to later. An
+// event without the upstream's stamp is the proxy's own and counts for nothing.
+func (c *conn) call(start time.Time, later []time.Duration) (timing, error) {
 	t := timing{later: later}
-	start := time.Now()
 	if _, err := c.net.Write(c.request); err != nil {
 		return t, fmt.Errorf("bench proxy: %s: write request: %w", c.arm, err)
 	}
@@ -66,40 +76,49 @@ func (c *conn) call(later []time.Duration) (timing, error) {
 		return t, fmt.Errorf("bench proxy: %s: read answer: %w", c.arm, err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return t, fmt.Errorf("bench proxy: %s: got status %d, want 200", c.arm, res.StatusCode)
+		said, _ := io.ReadAll(io.LimitReader(res.Body, 300)) // what there is of it
+		return t, fmt.Errorf("bench proxy: %s: got status %d, want 200: %s", c.arm, res.StatusCode, said)
 	}
 	body := bufio.NewReaderSize(res.Body, 4096)
-	done := false
+	done, stamped := false, 0
 	for {
 		line, err := body.ReadSlice('\n')
 		at := time.Now()
 		switch {
 		case err == io.EOF && done:
+			if stamped != c.events {
+				return t, fmt.Errorf("bench proxy: %s: got %d of the upstream's events, want %d", c.arm, stamped, c.events)
+			}
 			return t, nil
 		case err != nil:
 			return t, fmt.Errorf("bench proxy: %s: read event: %w", c.arm, err)
 		case bytes.Equal(line, doneLine):
 			done = true
+			continue
 		case !bytes.HasPrefix(line, dataPrefix):
-		case t.first == 0:
+			continue
+		}
+		sent, ok := stamp(line)
+		switch {
+		case !ok:
+			continue
+		case stamped == 0:
 			t.first = at.Sub(start)
 		default:
-			sent, err := stamp(line)
-			if err != nil {
-				return t, err
-			}
 			t.later = append(t.later, at.Sub(sent))
 		}
+		stamped++
 	}
 }
 
-// stamp is when the upstream wrote an event.
-func stamp(line []byte) (time.Time, error) {
+// stamp is when the upstream wrote an event, which it says in the event's text:
+// what a gateway that writes events anew keeps.
+func stamp(line []byte) (time.Time, bool) {
 	_, rest, ok := bytes.Cut(line, stampKey)
-	digits, _, closed := bytes.Cut(rest, []byte("}"))
+	digits, _, closed := bytes.Cut(rest, []byte(`"`))
 	ns, err := strconv.ParseInt(string(digits), 10, 64)
 	if !ok || !closed || err != nil {
-		return time.Time{}, fmt.Errorf("bench proxy: got event %q, want one with %s", line, stampKey)
+		return time.Time{}, false
 	}
-	return time.Unix(0, ns), nil
+	return time.Unix(0, ns), true
 }

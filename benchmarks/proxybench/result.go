@@ -71,14 +71,17 @@ func newResult(cfg Config, arms map[string]*arm, took time.Duration) result {
 	}
 	base := r.Arms[armDirect]
 	for _, name := range armNames[1:] {
-		a := r.Arms[name]
-		r.Added[name] = added{
-			FirstP50: a.First.P50 - base.First.P50, FirstP99: a.First.P99 - base.First.P99,
-			LaterP50: a.Later.P50 - base.Later.P50, LaterP99: a.Later.P99 - base.Later.P99,
-		}
+		r.Added[name] = addedTo(base, r.Arms[name])
 	}
 	r.judge()
 	return r
+}
+
+func addedTo(base, a armResult) added {
+	return added{
+		FirstP50: a.First.P50 - base.First.P50, FirstP99: a.First.P99 - base.First.P99,
+		LaterP50: a.Later.P50 - base.Later.P50, LaterP99: a.Later.P99 - base.Later.P99,
+	}
 }
 
 // judge compares with the bars that the project sets itself. For the ratio, a bare
@@ -91,11 +94,17 @@ func (r *result) judge() {
 		{Name: "first event, added P99, us", Value: lull.FirstP99, Limit: 1000},
 		{Name: "later events, added P50, us", Value: lull.LaterP50, Limit: 50},
 	}
-	r.Met = true
-	for i := range r.Bars {
-		r.Bars[i].Met = r.Bars[i].Value <= r.Bars[i].Limit
-		r.Met = r.Met && r.Bars[i].Met
+	r.Met = judged(r.Bars)
+}
+
+// judged fills in which bars are met, and tells whether all are.
+func judged(bars []bar) bool {
+	all := true
+	for i := range bars {
+		bars[i].Met = bars[i].Value <= bars[i].Limit
+		all = all && bars[i].Met
 	}
+	return all
 }
 
 func spreadOf(d []time.Duration) spread {
@@ -127,15 +136,23 @@ func (r result) table(w io.Writer) error {
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("bench proxy: write table: %w", err)
 	}
-	for _, b := range r.Bars {
+	printBars(w, r.Bars)
+	printMachine(w, r.Machine)
+	return nil
+}
+
+func printBars(w io.Writer, bars []bar) {
+	for _, b := range bars {
 		word := "met"
 		if !b.Met {
 			word = "missed"
 		}
 		fmt.Fprintf(w, "%-6s  %s: %.2f, limit %.2f\n", word, b.Name, b.Value, b.Limit)
 	}
-	fmt.Fprintf(w, "%s, %d cores, GOMAXPROCS %d, %s, load average at the end %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.GOMAXPROCS, r.Machine.Go, r.Machine.Load)
-	return nil
+}
+
+func printMachine(w io.Writer, m evidence.Machine) {
+	fmt.Fprintf(w, "%s, %d cores, GOMAXPROCS %d, %s, load average at the end %s\n", m.CPU, m.Cores, m.GOMAXPROCS, m.Go, m.Load)
 }
 
 func row(w io.Writer, arm, what string, s spread, p50, p99 float64) {

@@ -44,11 +44,17 @@ type upstream struct {
 }
 
 const (
-	eventHead = `data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1,"model":"bench","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}],"sent_ns":`
-	eventTail = "}\n\n"
+	eventHead = `data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1,"model":"bench","choices":[{"index":0,"delta":{"content":"sent_ns=`
+	eventTail = `"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
+	modelList = `{"object":"list","data":[{"id":"bench","object":"model","created":1,"owned_by":"bench"}]}`
 )
 
 func (u upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet { // a gateway asks for health or models
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, modelList)
+		return
+	}
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	rc := http.NewResponseController(w)

@@ -61,6 +61,9 @@ func startAll(ctx context.Context, cfg Config) (addrs map[string]string, stop fu
 	return addrs, stop, nil
 }
 
+// promptBytes is the size of a prompt in the run of three arms.
+const promptBytes = 1000
+
 // arm is what was measured of one.
 type arm struct{ first, later []time.Duration }
 
@@ -102,7 +105,7 @@ func measure(ctx context.Context, cfg Config, addrs map[string]string) (map[stri
 func client(ctx context.Context, cfg Config, addrs map[string]string, id, n int) (map[string]*arm, error) {
 	conns, got := map[string]*conn{}, map[string]*arm{}
 	for _, name := range armNames {
-		c, err := dial(ctx, name, addrs[name])
+		c, err := dial(ctx, target{arm: name, addr: addrs[name], prompt: promptBytes, events: cfg.Events})
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +120,7 @@ func client(ctx context.Context, cfg Config, addrs map[string]string, id, n int)
 			if err := pause(ctx, time.Duration(src.Int64N(2*int64(cfg.Pause)+1))); err != nil {
 				return nil, err
 			}
-			t, err := conns[armNames[k]].call(a.later)
+			t, err := conns[armNames[k]].call(time.Now(), a.later)
 			if err != nil {
 				return nil, err
 			}

@@ -100,10 +100,19 @@ func TestSpreadIsExactAndUntrimmed(t *testing.T) {
 	}
 }
 
-func TestStampErrorNamesTheEvent(t *testing.T) {
-	want := `bench proxy: got event "data: {}\n", want one with "sent_ns":`
-	if _, err := stamp([]byte("data: {}\n")); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+func TestStampIsFoundHoweverTheEventIsWritten(t *testing.T) {
+	for line, want := range map[string]int64{
+		`data: {"choices":[{"delta":{"content":"sent_ns=12"}}]}`:                      12,
+		`data: {"id": "x", "choices": [{"delta": {"content": "sent_ns=7"}, "n": 1}]}`: 7,
+	} {
+		if at, ok := stamp([]byte(line)); !ok || at.UnixNano() != want {
+			t.Errorf("%s: got %v, %v, want %d", line, at.UnixNano(), ok, want)
+		}
+	}
+	for _, line := range []string{"data: {}", `data: {"content":"sent_ns=x"}`, `data: {"content":"sent_ns=1`} {
+		if _, ok := stamp([]byte(line)); ok {
+			t.Errorf("%s: got a stamp, want none", line)
+		}
 	}
 }
 
