@@ -1,6 +1,6 @@
 # Lull. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-core sysdeps clean
+.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-peers bench-core sysdeps clean
 
 LULL := bin/lull
 # The LLM server of `make demo`: emulator or vllm.
@@ -49,6 +49,10 @@ bench-isolation: build sysdeps ## what yield and pace do for a real vLLM beside 
 
 bench-proxy: build ## what the relay adds to the time of an event -> out/bench/proxy.json
 	$(LULL) bench proxy --out out/bench/proxy.json
+
+bench-peers: build ## Lull beside nginx, HAProxy, Caddy, LiteLLM, vllm-router and Portkey, which it installs -> out/bench/peers.json
+	@scripts/sysdeps python3-venv || true
+	$(LULL) bench peers --out out/bench/peers.json
 
 bench-core: build ## one controller step with 1,000 live requests, and the idle sidecar -> out/bench/core.json
 	$(LULL) bench core --out out/bench/core.json

@@ -14,7 +14,7 @@ var portkeyLock []byte
 //go:embed conf/loopback.cjs
 var loopbackOnly string
 
-// portkey comes with its HTTP library held at 1.14.2: with a newer one it answers
+// portkey comes with its HTTP library held at 1.13.8: with a newer one it answers
 // 500 to every request (Portkey-AI/gateway issue 1389). It is told
 // in each request where the server is, which is how the gateway without an
 // account is meant to be used.
