@@ -47,8 +47,8 @@ func (h *Handover) onAcked(e Acked) {
 	}
 	switch {
 	case e.Held <= t.budget:
-	case e.How == howPart: // what it says is a number: no more than it may hold, or is seen to
-		t.part = min(e.Held, max(t.mayHold, t.held()))
+	case e.How == howPart: // more than it might hold before where its floor rose uninvited; a liar takes the device
+		t.part = min(e.Held, t.dev.capacity)
 	case t.proof == proofFallen:
 		return
 	}

@@ -264,7 +264,7 @@ func (w *world) obey(tr *worldTrainer) {
 	if tr.ceiling > o.Bytes && !tr.liar {
 		ack.Held, ack.How = tr.ceiling, howPart
 	}
-	if tr.liar && rapid.Bool().Draw(w.t, "says part") { // of any size
+	if w.boastful && tr.liar && rapid.Bool().Draw(w.t, "says part") { // of any size
 		ack.Held, ack.How = Bytes(rapid.SampledFrom([]int{0, 100, 1 << 20, math.MaxInt64 >> 20}).Draw(w.t, "part"))*mib, howPart
 	}
 	for range rapid.SampledFrom([]int{0, 1, 1, 1, 1, 1, 1, 2}).Draw(w.t, "copies") {

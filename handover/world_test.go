@@ -13,7 +13,8 @@ import (
 // world is a random truth around the core: devices, engines that obey bounds,
 // trainers that obey, lie, die and reconnect, and messages that come late, twice
 // or never. Trainers that lie only fail to give back; when rebound is set they
-// may also rise, and when shaky is set devices may lose capacity.
+// may also rise, when shaky is set devices may lose capacity, and when boastful
+// is set liars claim to hold more than they do, and are charged it.
 type world struct {
 	t    *rapid.T
 	cfg  Config
@@ -22,7 +23,7 @@ type world struct {
 	// wakeAt is the driver's one timer, as the last Wake set it; 0 none.
 	wakeAt At
 
-	rebound, shaky bool
+	rebound, shaky, boastful bool
 
 	engines  []*worldEngine
 	trainers []*worldTrainer
@@ -77,6 +78,7 @@ func newWorld(t *rapid.T) *world {
 		t: t, capacity: map[DeviceID]Bytes{}, uninvited: map[DeviceID]bool{}, held: map[RequestID]At{}, slack: map[RequestID]time.Duration{},
 		ended: map[RequestID]string{}, last: map[string]Epoch{},
 		rebound: rapid.IntRange(0, 4).Draw(t, "rebound") == 0, shaky: rapid.IntRange(0, 4).Draw(t, "shaky") == 0,
+		boastful: rapid.IntRange(0, 4).Draw(t, "boastful") == 0,
 	}
 	c := DefaultConfig()
 	c.Session, c.Grace = 1, 100*ms
@@ -314,7 +316,7 @@ func (w *world) checkLedger() {
 		if d.Over == 0 && w.known(d.ID) {
 			w.uninvited[d.ID] = false
 		}
-		if d.Over > 0 && !w.rebound && !w.shaky && !w.uninvited[d.ID] && !w.worldBreach(d.ID) {
+		if d.Over > 0 && !w.rebound && !w.shaky && !w.boastful && !w.uninvited[d.ID] && !w.worldBreach(d.ID) {
 			w.t.Fatalf("%s: overcommitted by %v in a world that keeps its word\n%+v\n%s", d.ID, d.Over, d, w.truth())
 		}
 	}
