@@ -171,7 +171,6 @@ class Elastic(RuntimeSide):
                     loss = self._attempt(micro, loss_fn, weight, samples, scaler)
                     if loss is not None:
                         done += samples
-                        self._known = None  # the other microbatches have the same leaves
                         total = loss if total is None else total + loss
             whole = True
         finally:

@@ -90,5 +90,5 @@ def _plain_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> N
     finally:
         job._hooks.end_forward()
     check_loss(loss)
-    with spared(job._leaves.refuse_strangers(loss, job._known or set())):
+    with spared(job._leaves.refuse_strangers(loss, job._known)):
         loss.backward()  # type: ignore[no-untyped-call]

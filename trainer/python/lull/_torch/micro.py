@@ -100,8 +100,8 @@ class Microbatches:
         self._stuck: dict[str, str] = {}
         self._movers: Movers = set()
         self._leaves = Leaves()
-        self._known: set[int] | None = None
-        """What may get a gradient from the next backward pass, by id; None when that was looked at."""
+        self._known: set[int] = set()
+        """What may get a gradient from the next backward pass, by id."""
         self._table: Table | None = None
         self._closed = False
         self._most = 1 << 30
@@ -182,8 +182,7 @@ class Microbatches:
 
     def _look(self, loss: torch.Tensor) -> None:
         """Before anything is added to a gradient."""
-        if self._known is not None:
-            self._leaves.refuse_strangers(loss, self._known)
+        self._leaves.refuse_strangers(loss, self._known)
 
     def _pass(
         self,

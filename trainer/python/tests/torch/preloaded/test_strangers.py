@@ -112,3 +112,49 @@ def test_leaf_that_the_loss_makes_itself_is_no_stranger() -> None:
     want = [p.grad for p in model.parameters() if p.grad is not None]
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [nn.Parameter, torch.Tensor.requires_grad_])
+@pytest.mark.parametrize("had", [False, True])
+@pytest.mark.parametrize("at", [{5}, {2, 9}, {11}])
+def test_stranger_that_only_some_samples_reach_is_refused_and_its_gradient_is_as_it_was(
+    at: set[int], had: bool, kind: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Each microbatch may reach another tensor: the first ones, and the dry step, say nothing of the others."""
+    model, x = net(), torch.randn(12, 8).double()
+    marks = torch.tensor([float(i in at) for i in range(12)])
+    scale = kind(torch.ones(4, dtype=torch.float64))
+    before = torch.full((4,), 3.0, dtype=torch.float64) if had else None
+    scale.grad = None if before is None else before.clone()
+    elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="")
+    elastic._next_size = lambda left: 1  # type: ignore[method-assign]
+
+    def loss(pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        out = model(pair[0])
+        return (out * scale if pair[1].any() else out).square().mean()
+
+    def train() -> None:
+        for _ in range(2):  # what one call made is seen once: it is what lives on that is refused
+            model.zero_grad()
+            elastic.backward((x, marks), loss)
+
+    try:
+        with pytest.raises(RuntimeRefusal, match=STRANGER):
+            train()
+        assert scale.grad is before or torch.equal(scale.grad, before)
+        assert all(p.grad is None for p in model.parameters())
+    finally:
+        elastic.close()
+
+
+def test_loss_that_is_a_strange_parameter_itself_is_refused() -> None:
+    model, x, own = net(), torch.randn(12, 8).double(), nn.Parameter(torch.ones(()))
+    elastic = lull.attach(
+        model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="", partition="trusted"
+    )
+    try:
+        with pytest.raises(RuntimeRefusal, match=r"depends on a tensor of shape \(\)"):
+            elastic.backward(x, lambda b: own)
+        assert own.grad is None
+    finally:
+        elastic.close()
