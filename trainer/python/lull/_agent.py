@@ -30,7 +30,7 @@ from typing import Final
 from lull._config import Config
 from lull._contract import HelloState, Runtime
 from lull._errors import ChannelError, LineError, LineTooLong, LullError, ProtocolError
-from lull._floor import FloorQuestion
+from lull._floor import Answer, FloorQuestion
 from lull._greeting import Greeting
 from lull._lease import Lease, backoff
 from lull._link import Link
@@ -144,12 +144,11 @@ class Agent:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def request_floor(self, bytes: int, timeout: float) -> bool:
+    def request_floor(self, bytes: int, timeout: float) -> Answer:
         """Asks for a floor of `bytes` and waits up to `timeout` seconds for the answer.
 
-        True when it was granted, and when there is nobody to ask: no sidecar was ever seen, or it does not count
-        this trainer;
-        False when it was refused, when the time is over and while the sidecar is gone.
+        Granted, too, when there is nobody to ask: no sidecar was ever seen, or it does not count this trainer.
+        A grant that comes after the time is over reaches the runtime as an order with reason floor.
         Never call it on the agent's thread (from a Runtime method).
         """
         if threading.current_thread() is self._thread:
@@ -157,7 +156,7 @@ class Agent:
                 "request floor: called on the agent's thread, which has to read the answer; call it elsewhere"
             )
         if not self._lease.started or self._refused or self._uncounted:
-            return True
+            return Answer.GRANTED
         return self._floor.ask(bytes, lambda: self._send(Request(bytes)), timeout)
 
     def report_soon(self) -> None:
@@ -250,10 +249,10 @@ class Agent:
         )
 
     def _drop(self) -> None:
-        """Forgets the connection; who waits for a floor is told no."""
+        """Forgets the connection; who waits for a floor is told."""
         self._welcomed = False
         self._link.drop()
-        self._floor.refuse()
+        self._floor.lose()
 
     def _pause(self, failures: int) -> bool:
         """Waits before the next connection, longer each time, while the lease runs on; False when

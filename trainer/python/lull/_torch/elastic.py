@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from lull._errors import RuntimeRefusal
+from lull._floor import Answer
+from lull._torch.allowance import Allowance
 from lull._torch.batch import batch_size, part, refuse_edits, sample_copy
 from lull._torch.device import Device
 from lull._torch.floor import measure
@@ -70,7 +72,7 @@ class Elastic(RuntimeSide):
         self._state_per_byte = 0.0
         """Bytes of optimizer state for a byte of parameters, as the dry step showed."""
         self._turn = threading.Lock()
-        self._watch = FloorWatch(self._outside, self._ask_floor)
+        self._watch = FloorWatch(self._outside, self._ask_floor, epoch=lambda: self.orders.epoch, clock=clock)
         self._count_steps()
 
     def backward(
@@ -139,7 +141,7 @@ class Elastic(RuntimeSide):
         refuse_hooks(self.model, fresh, trusted=self._trusting, where="elastic.backward")
         if self.floor is not None:
             extra = buffer_bytes(fresh) + self._state_per_byte * sum(p.nbytes for p in fresh)
-            self.floor = self._watch.claim(self.floor, int(extra), self._wait_for_room)
+            self._raise_floor(self._watch.claim(self.floor, int(extra), self._wait_for_room).bytes)
         self._gradients.close()
         self._params, self._gradients = now, Gradients(now)
 
@@ -184,7 +186,8 @@ class Elastic(RuntimeSide):
             self.orders.end_batch()
         assert total is not None
         if self.device.pool.capped and self.floor is not None:
-            self.floor = self._watch.check(self.floor)
+            self._raise_floor(self._watch.check(self.floor).bytes)
+            self.orders.allow(Allowance(self._watch.excess, self.least))
         self.stats.batches += 1
         self.stats.batch_s.append(self._clock() - started)
         self.stats.loss = float(total)
@@ -247,8 +250,11 @@ class Elastic(RuntimeSide):
         pool = self.device.pool
         return self.device.bytes() - self.baseline - (pool.resident() if pool.capped else pool.in_use())
 
-    def _ask_floor(self, bytes: int, timeout: float) -> bool:
-        return self.agent is None or bool(self.agent.request_floor(bytes, timeout))
+    def _ask_floor(self, bytes: int, timeout: float) -> Answer:
+        if self.agent is None:
+            return Answer.GRANTED
+        answer: Answer = self.agent.request_floor(bytes, timeout)
+        return answer
 
     def _count_steps(self) -> None:
         def stepped(*_: Any) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import torch
 
 from lull._protocol import Ack, Budget, Span
+from lull._torch.allowance import Allowance
 from lull._torch.costs import Costs
 from lull._torch.device import Pool
 from lull._torch.owed import Discard, Owed, prefer_this_thread
@@ -52,7 +53,9 @@ class Orders:
         self.pool = pool
         self.release = release
         self.clock = clock
-        self.ceiling = ceiling
+        self.budget = self.ceiling = ceiling
+        """Bytes of the budget in force, and what of it the pool may take: less where others lie outside the pool."""
+        self.allowance = Allowance()
         self.lowest = ceiling
         """The lowest ceiling since the running microbatch began."""
         self.grant = ceiling
@@ -103,7 +106,7 @@ class Orders:
             owed = Owed(order, reply, started, self.pool.resident())
             self._plan(owed)
             slots = self.release == "slots" and not owed.until
-            if slots or order.bytes >= self.ceiling or not self._working():
+            if slots or order.bytes >= self.budget or not self._working():
                 self._set_ceiling(order.bytes)
                 if self._meet(owed):
                     return
@@ -120,7 +123,7 @@ class Orders:
     def _plan(self, owed: Owed) -> None:
         """Whether a running microbatch may finish first. One that has already lost something, or that waits for
         memory, is past that."""
-        table, target = self._table, owed.order.bytes
+        table, target = self._table, self.allowance.of(owed.order.bytes)
         if self.release != "slots" or table is None or target >= self.ceiling:
             return
         over = self.pool.in_use() - target
@@ -149,16 +152,25 @@ class Orders:
         if self._owed is not None:
             self._answer(self._owed, "superseded")
 
-    def _set_ceiling(self, bytes: int) -> None:
-        self.ceiling = bytes
-        self.lowest = min(self.lowest, bytes)
-        self.pool.set_cap(bytes)
+    def allow(self, allowance: Allowance) -> None:
+        """What of a budget the pool may take from now on. Any thread; call it while no microbatch runs, or with more
+        than before."""
+        with self._lock:
+            if allowance != self.allowance:
+                self.allowance = allowance
+                self._set_ceiling(self.budget)
+                self.pool.trim(self.ceiling)
+
+    def _set_ceiling(self, budget: int) -> None:
+        self.budget, self.ceiling = budget, self.allowance.of(budget)
+        self.lowest = min(self.lowest, self.ceiling)
+        self.pool.set_cap(self.ceiling)
         self._room.notify_all()
 
     def _meet(self, owed: Owed) -> bool:
         """Frees what it takes; answers and returns True once resident is within the order."""
         start = self.clock()
-        pool, target = self.pool, owed.order.bytes
+        pool, target = self.pool, self.allowance.of(owed.order.bytes)
         pool.trim(target)
         if pool.resident() > target and self._table is not None and self.release == "slots":
             self._empty_down_to(target, owed)
@@ -191,12 +203,13 @@ class Orders:
         table.empty_earliest(lambda: measure() <= goal)
 
     def _answer(self, owed: Owed, how: str, discarded: int = 0) -> None:
-        if how != "superseded" and self.pool.resident() > owed.order.bytes:
+        resident = self.pool.resident() + self.allowance.excess
+        if how != "superseded" and resident > owed.order.bytes:
             how = "part"  # small tensors that live on hold whole units of the pool
         now = self.clock()
         total, freeing = now - owed.started, owed.freeing
         # Resident may still rise up to the ceiling: what is promised is the order, not the moment.
-        held = max(self.pool.resident(), owed.order.bytes if how != "superseded" else 0)
+        held = max(resident, owed.order.bytes if how != "superseded" else 0)
         self.hows[how] = self.hows.get(how, 0) + 1
         self.costs.observe(how, max(0, owed.before - self.pool.resident()), now - owed.began)
         if how in ("drop", "suspend") and self._table is not None:
@@ -252,7 +265,7 @@ class Orders:
         return self.costs.must_discard(owed.within, waited, self._over(owed)) if owed.within else waited > _LEAST_WAIT
 
     def _over(self, owed: Owed) -> int:
-        return max(0, self.pool.resident() - owed.order.bytes)
+        return max(0, self.pool.resident() - self.allowance.of(owed.order.bytes))
 
     def _patience(self, now: float) -> float:
         return min(max(now - self._micro_started, _LEAST_PATIENCE), _MOST_PATIENCE)
@@ -329,7 +342,7 @@ class Orders:
             return
         start = self.clock()
         self._set_ceiling(owed.order.bytes)
-        self.pool.trim(owed.order.bytes)
+        self.pool.trim(self.ceiling)
         owed.freeing += self.clock() - start
         self._answer(owed, how, samples)
 
@@ -404,13 +417,13 @@ class Orders:
     def lower_to(self, bytes: int) -> None:
         """Lowers the ceiling without an order (the sidecar is gone, or has not granted anything yet)."""
         with self._lock:
-            if bytes < self.ceiling:
+            if bytes < self.budget:
                 self.apply(Budget(epoch=self.epoch, bytes=bytes, reason="lease ended"), lambda ack: None)
 
     def return_to(self, bytes: int) -> None:
         """Raises the ceiling to the job's own budget, without an order: for a job that no sidecar speaks for."""
         with self._lock:
-            if self.epoch == 0 and bytes > self.ceiling:
+            if self.epoch == 0 and bytes > self.budget:
                 self.apply(Budget(epoch=0, bytes=bytes, reason="alone"), lambda ack: None)
 
     @property

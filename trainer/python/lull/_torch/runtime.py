@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -44,6 +45,7 @@ class RuntimeSide(Microbatches):
         self._min_budget = min_budget
         self._on_drain = on_drain
         self._preferred = False
+        self._rising = threading.Lock()
         self._owned: tuple[int, dict[str, int]] = (-1, {})
 
     def hello(self) -> HelloState:
@@ -55,8 +57,8 @@ class RuntimeSide(Microbatches):
             device=self.device.label,
             floor=floor.bytes if floor else 0,
             floor_known=floor is not None,
-            ceiling=self.orders.ceiling,
-            held=pool.resident(),
+            ceiling=self.orders.budget,
+            held=pool.resident() + self.orders.allowance.excess,
             baseline=self.baseline,
             min_budget=self.min_budget,
             suspended=0,
@@ -71,7 +73,18 @@ class RuntimeSide(Microbatches):
         return self._min_budget or (self.least if self.memory.known else 0)
 
     def apply(self, order: Budget, reply: Callable[[Ack], None]) -> None:
+        if order.reason == "floor":
+            self.orders.allow(self.orders.allowance.risen(self._raise_floor(order.floor)))
         self.orders.apply(order, reply)
+
+    def _raise_floor(self, bytes: int) -> int:
+        """A floor was granted, perhaps after training gave up waiting for it; by how much it rose. Any thread."""
+        with self._rising:
+            if self.floor is None or bytes <= self.floor.bytes:
+                return 0
+            by = bytes - self.floor.bytes
+            self.floor = replace(self.floor, bytes=bytes)
+            return by
 
     def pace(self, pace: Pace) -> None:
         self._pacer.set(pace)

@@ -15,6 +15,7 @@ from handmade import FakeClock, Line, RecordingRuntime, Sidecar
 from lull._agent import MISSED_HEARTBEATS, Agent
 from lull._config import Config
 from lull._errors import LullError
+from lull._floor import Answer
 from lull._protocol import (
     Ack,
     Budget,
@@ -319,14 +320,14 @@ def test_never_seen_sidecar_leaves_the_users_own_budget(
     assert done.wait(20)
     agent.close()
     assert runtime.calls == []
-    assert agent.request_floor(5, 0.0) is True  # nobody to ask
+    assert agent.request_floor(5, 0.0) is Answer.GRANTED  # nobody to ask
 
 
-def test_floor_is_granted_refused_or_times_out(start: Start, sidecar: Sidecar) -> None:
+def test_floor_is_granted_refused_late_or_the_sidecar_is_gone(start: Start, sidecar: Sidecar) -> None:
     agent = start()
     line, _ = sidecar.welcome()
     line.synced()
-    answers: list[bool] = []
+    answers: list[Answer] = []
 
     def ask(timeout: float) -> threading.Thread:
         thread = threading.Thread(target=lambda: answers.append(agent.request_floor(50, timeout)))
@@ -351,7 +352,8 @@ def test_floor_is_granted_refused_or_times_out(start: Start, sidecar: Sidecar) -
     thread = ask(20)
     line.close()
     thread.join()
-    assert answers == [True, False, False, False]
+    assert agent.request_floor(50, 20) is Answer.GONE, "at once: there is no connection"
+    assert answers == [Answer.GRANTED, Answer.REFUSED, Answer.LATE, Answer.GONE]
 
 
 def test_floor_asked_on_the_agents_thread_is_an_error(
@@ -431,7 +433,7 @@ def test_without_a_socket_no_sidecar_is_looked_for(start: Start, sidecar: Sideca
     agent = start(Config(socket="", job="t"))
     agent.close()
     assert sidecar.attempts == 0
-    assert agent.request_floor(5, 0.0) is True
+    assert agent.request_floor(5, 0.0) is Answer.GRANTED
 
 
 def test_runtime_that_raises_costs_a_connection_never_the_thread(
