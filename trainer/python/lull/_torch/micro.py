@@ -93,7 +93,7 @@ class Microbatches:
         self.agent: Any = None
         self._clock = clock
         self._pacer = Pacer(clock, lambda: self.orders.wanted)
-        self.orders.on_owed = self._pacer.nudge
+        self.orders.on_owed, self.orders.working = self._pacer.nudge, self._pacer.working
         self._params = trained(model, optimizer)
         self._gradients = Gradients(self._params)
         self._hooks = SegmentHooks(segments, self._boundary)
@@ -135,7 +135,7 @@ class Microbatches:
         pool = self.device.pool
         pool.reset_peak()
         base = pool.in_use()
-        started, epoch = self._clock(), self.orders.epoch
+        started, epoch = self._pacer.working(), self.orders.epoch
         self.orders.begin(table, samples)
         failed = False
         error: BaseException | None = None
@@ -156,7 +156,7 @@ class Microbatches:
             failed = True
             error = caught
             _drop_locals(caught)
-        took = self._clock() - started
+        took = self._pacer.working() - started
         if failed:
             failure = _Failure(self.orders.lowest, self.orders.ordered, self.orders.epoch != epoch, error)
             del error  # it refers to this frame

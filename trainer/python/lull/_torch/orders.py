@@ -68,6 +68,8 @@ class Orders:
         self.suspended_s = 0.0
         self.on_owed: Callable[[], None] = lambda: None
         """Called under the lock when an order comes to need the training thread; must not wait."""
+        self.working = clock
+        """Seconds that training has worked: pauses that a pace asks for are no work."""
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._owed: Owed | None = None
@@ -129,7 +131,7 @@ class Orders:
         over = self.pool.in_use() - target
         if over <= 0 or table.dropped or self._discard or self.pool.waiters():
             return
-        plan = self.costs.choose(over, owed.within, self._samples, owed.started - self._micro_started)
+        plan = self.costs.choose(over, owed.within, self._samples, self._ran())
         owed.until, owed.planned = plan.wait_s, plan.how == "finish"
         self.why = plan.why
         _log.debug("order epoch=%d to %d bytes: %s; %s", owed.order.epoch, target, plan.how, plan.why)
@@ -252,7 +254,7 @@ class Orders:
         if self._stuck_since is None:
             self._stuck_since = now
         due = self._owed is not None and not self._owed.until
-        if due or now - self._stuck_since > self._patience(now):
+        if due or now - self._stuck_since > self._patience(self._ran()):
             self.suspended_s += now - self._stuck_since
             self._want_discard()
 
@@ -267,8 +269,12 @@ class Orders:
     def _over(self, owed: Owed) -> int:
         return max(0, self.pool.resident() - self.allowance.of(owed.order.bytes))
 
-    def _patience(self, now: float) -> float:
-        return min(max(now - self._micro_started, _LEAST_PATIENCE), _MOST_PATIENCE)
+    def _ran(self) -> float:
+        """Seconds that the running microbatch has worked."""
+        return self.working() - self._micro_started
+
+    def _patience(self, ran: float) -> float:
+        return min(max(ran, _LEAST_PATIENCE), _MOST_PATIENCE)
 
     def _want_discard(self) -> None:
         self._discard_now()
@@ -296,7 +302,7 @@ class Orders:
         with self._lock:
             self._table, self._samples = table, samples
             self.lowest = self.ceiling
-            self._micro_started = self.clock()
+            self._micro_started = self.working()
             self._discard = self.ordered = False
             self._emptied = []
             self._flag = self._owed is not None
@@ -316,7 +322,7 @@ class Orders:
     def _learn(self, table: Table) -> None:
         """What a whole microbatch took, or what orders made it compute again."""
         if not table.dropped and not table.recomputed:
-            self.costs.sample_s.observe((self.clock() - self._micro_started) / self._samples)
+            self.costs.sample_s.observe(self._ran() / self._samples)
         for how in self._emptied:
             self.costs.lost(how, table.recompute_s / len(self._emptied))
 
@@ -324,7 +330,7 @@ class Orders:
         """The microbatch was undone and its memory is free."""
         with self._lock:
             if self.ordered:
-                self.costs.lost("discard", self.clock() - self._micro_started)
+                self.costs.lost("discard", self._ran())
             self._table = None
             self._stuck_since = None
             self._discard = False
@@ -391,14 +397,14 @@ class Orders:
         table = self._table
         if table is None or self.release != "slots" or self._fits(run):
             return
-        began = self.clock()
+        began, patience = self.clock(), self._patience(self._ran())
         with self._room:
             while not table.empty_earliest(lambda: self._fits(run)):
                 if self._owed is not None and self._comes_due(self._owed):
                     self._owed.held_back = True
                     self._meet(self._owed)
                 now = self.clock()
-                if self._discard or self._overdue(now) or now - began > self._patience(began):
+                if self._discard or self._overdue(now) or now - began > patience:
                     self._discard_now()
                     break
                 self._room.wait(_OWED_STEP if self._owed is not None else _STEP)
