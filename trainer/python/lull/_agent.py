@@ -31,7 +31,7 @@ from lull._config import Config
 from lull._contract import HelloState, Runtime
 from lull._errors import ChannelError, LineError, LineTooLong, LullError, ProtocolError
 from lull._floor import Answer, FloorQuestion
-from lull._greeting import Greeting
+from lull._greeting import Greeting, say_bytes
 from lull._lease import Lease, backoff
 from lull._link import Link
 from lull._protocol import (
@@ -269,8 +269,17 @@ class Agent:
         return False
 
     def _check_lease(self, now: float) -> None:
-        if self._lease.ends(now) and not self._refused:
-            self._runtime.lease_ended()
+        if not self._lease.ends(now) or self._refused:
+            return
+        self._runtime.lease_ended()
+        _log.warning(
+            "lull agent: the lease is over: no line from %s in %g s; training goes on within %s of activation memory "
+            "(the last grant was %s) until a sidecar grants more, which is looked for",
+            self._config.socket,
+            self._lease.seconds,
+            say_bytes(self._runtime.hello().ceiling),
+            say_bytes(self._granted),
+        )
 
     # Lines. -----------------------------------------------------------------------------------
 

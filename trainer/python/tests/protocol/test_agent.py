@@ -276,7 +276,11 @@ def test_silent_sidecar_is_left_and_looked_for_again(start: Start, sidecar: Side
 
 
 def test_lease_ends_at_the_min_budget_and_only_once(
-    start: Start, sidecar: Sidecar, runtime: RecordingRuntime, clock: FakeClock
+    start: Start,
+    sidecar: Sidecar,
+    runtime: RecordingRuntime,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     waits: list[float] = []
     over = threading.Event()
@@ -289,15 +293,21 @@ def test_lease_ends_at_the_min_budget_and_only_once(
             return True
         return False
 
-    start(Config(job="t", report_s=3600.0), clock=clock, wait=wait, rng=lambda: 1.0)
+    agent = start(Config(job="t", report_s=3600.0), clock=clock, wait=wait, rng=lambda: 1.0)
     line, _ = sidecar.welcome(lease_ms=10_000)
     line.synced()
     sidecar.refuse = True
     line.close()
     runtime.wait_for("lease_ended")
     over.set()
+    agent.close()
     assert runtime.calls.count("lease_ended") == 1
     assert runtime.ceiling == 10
+    said = [record.getMessage() for record in caplog.records if "lease" in record.getMessage()]
+    assert said == [
+        "lull agent: the lease is over: no line from /run/lull/lull.sock in 10 s; training goes on within 10 B of "
+        "activation memory (the last grant was 1000 B) until a sidecar grants more, which is looked for"
+    ]
     # Doubled up to 2 s, and the last pause before the end of the lease is cut to it.
     assert [round(w, 3) for w in waits[:7]] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
     assert sum(waits[:10]) >= 10.0 - 1e-9
