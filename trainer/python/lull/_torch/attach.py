@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from lull._agent import Agent
+from lull._arena import UNATTACHED
 from lull._config import Config
 from lull._errors import RuntimeRefusal
 from lull._show import show
@@ -64,6 +65,7 @@ def attach(
     speaks to a sidecar, a second attach with a socket is refused until the first is closed.
     DistributedDataParallel, FullyShardedDataParallel and several ranks are refused.
     """
+    os.environ.pop(UNATTACHED, None)
     if partition not in ("checked", "trusted"):
         raise RuntimeRefusal(f"attach partition: got {partition!r}, want checked or trusted; nothing is attached")
     config = Config.from_env(

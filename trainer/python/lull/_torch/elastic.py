@@ -28,6 +28,7 @@ from lull._torch.separable import check_separable
 from lull._torch.shares import shares
 from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
+from lull._torch.unused import Unused
 
 _log = logging.getLogger("lull")
 
@@ -73,6 +74,7 @@ class Elastic(RuntimeSide):
         """Bytes of optimizer state for a byte of parameters, as the dry step showed."""
         self._turn = threading.Lock()
         self._watch = FloorWatch(self._outside, self._ask_floor, epoch=lambda: self.orders.epoch, clock=clock)
+        self._unused = Unused()
         self._count_steps()
 
     def backward(
@@ -95,6 +97,7 @@ class Elastic(RuntimeSide):
         gradients (several calls add up), the microbatches that were done stay added to them, and a warning says
         how many samples that are: call zero_grad() before you go on.
         """
+        self._unused.called()
         if reduction not in ("mean", "sum"):
             raise RuntimeRefusal(
                 f"elastic.backward reduction: got {reduction!r}, want mean or sum; nothing was trained"
@@ -198,6 +201,7 @@ class Elastic(RuntimeSide):
         if self._closed:
             return
         self._closed = True
+        self._unused.close()
         if self.agent is not None:
             self.agent.close()
         self._pacer.close()
@@ -259,5 +263,6 @@ class Elastic(RuntimeSide):
     def _count_steps(self) -> None:
         def stepped(*_: Any) -> None:
             self.stats.steps += 1
+            self._unused.stepped()
 
         self._step_handle = self.optimizer.register_step_post_hook(stepped)
