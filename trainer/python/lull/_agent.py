@@ -103,6 +103,7 @@ class Agent:
         self._granted = 0  # by the last order; before one, the ceiling of hello
         self._held = 0
         self._said = ""  # the last trouble that was logged
+        self._told = False  # whether the sidecar said on this connection what it does not like
         self._floor = FloorQuestion()
 
         self._thread: threading.Thread | None = None
@@ -195,6 +196,7 @@ class Agent:
             self._trouble(str(error))
             return False
         self._link.open(conn)
+        self._told = False
         self._hello()
         started = self._clock()
         rest = b""
@@ -206,6 +208,11 @@ class Agent:
                 if self._welcomed and not conn.hung_up():  # a dead sidecar's last lines renew no lease
                     self._lease.heard(self._clock())
             elif data is not None:
+                if not was_welcomed and not self._told and not self._closing.is_set():
+                    self._trouble(
+                        f"connect {self._config.socket}: it was closed before a welcome, want a sidecar of this "
+                        "version; training goes on with what it has, and it is tried again"
+                    )
                 break
             was_welcomed = was_welcomed or self._welcomed
             now = self._clock()
@@ -372,7 +379,10 @@ class Agent:
         if (error.what, error.where) == ("hello", "pid"):
             self._uncounted = True
         if (error.what, error.where) != ("hello", "device") or self._greeting is None:
-            self._trouble(f"the sidecar refused {error.what} {error.where}: {error.rule}")
+            self._told = True
+            self._trouble(
+                f"the sidecar refused {error.what} {error.where}: {error.rule}; training goes on with what it has"
+            )
             return
         self._refused = error.rule or "unknown device"
         self._greeting.refused(self._refused)

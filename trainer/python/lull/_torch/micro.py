@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lull._errors import RuntimeRefusal
+from lull._greeting import say_bytes
 from lull._torch.device import Device
 from lull._torch.grads import Gradients
 from lull._torch.hooks import SegmentHooks
@@ -40,7 +41,7 @@ _LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """Never taken for what discarding a microbatch brings with it."""
 
 
-def _ran_out(error: BaseException) -> bool:
+def ran_out(error: BaseException) -> bool:
     """Whether the allocator refused. PyTorch's CPU allocator raises a plain RuntimeError, and so may the driver."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
@@ -146,7 +147,7 @@ class Microbatches:
             failed = True
         except BaseException as caught:
             discarding = self.orders.discarding
-            if isinstance(caught, _LEAVING) or not (discarding or _ran_out(caught)):
+            if isinstance(caught, _LEAVING) or not (discarding or ran_out(caught)):
                 self._undo(table, snapshot)
                 if discarding:
                     self.orders.discarded(samples)
@@ -245,8 +246,9 @@ class Microbatches:
         alone = self.agent is None or bool(self.agent.refused)
         if self._failures > _TRIES or (alone and not fits and not self.orders.epoch):
             raise RuntimeRefusal(
-                f"elastic.backward budget: a microbatch of {samples} does not fit into {failure.ceiling} bytes, "
-                f"want about {self.least}; the microbatch is undone"
+                f"elastic.backward budget: a microbatch of {samples} does not fit into "
+                f"{say_bytes(failure.ceiling)}, want about {say_bytes(self.least)} in budget= or LULL_BUDGET (a number "
+                "without a unit is bytes); the microbatch is undone"
             ) from failure.error
         if not fits:
             self._wait_for_more(failure.ceiling)
@@ -257,11 +259,11 @@ class Microbatches:
             if not self._waiting_said:
                 self._waiting_said = True
                 _log.warning(
-                    "elastic.backward: a microbatch of %d does not fit into %d bytes, want about %d; training waits "
-                    "for a larger budget",
+                    "elastic.backward: a microbatch of %d does not fit into %s, want about %s; training waits for a "
+                    "larger budget",
                     self._fewest,
-                    than,
-                    self.least,
+                    say_bytes(than),
+                    say_bytes(self.least),
                 )
 
     def _boundary(self) -> None:

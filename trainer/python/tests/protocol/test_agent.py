@@ -149,7 +149,7 @@ def test_error_line_is_logged_and_not_answered(
     line, _ = sidecar.welcome()
     line.send(Error("report", "bytes", "missing"), Ping(3))
     assert line.read() == Pong(3)
-    assert "the sidecar refused report bytes: missing" in caplog.text
+    assert "the sidecar refused report bytes: missing; training goes on with what it has" in caplog.text
 
 
 def test_garbage_beyond_the_limit_ends_the_connection_and_it_connects_again(start: Start, sidecar: Sidecar) -> None:
@@ -461,3 +461,26 @@ def test_runtime_that_raises_costs_a_connection_never_the_thread(
     line.ended()
     sidecar.welcome()
     assert "the connection is dropped and opened again" in caplog.text
+
+
+def test_connection_that_ends_before_a_welcome_is_told_unless_the_sidecar_said_why(
+    start: Start, sidecar: Sidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody else's socket, or a sidecar that takes no such trainer."""
+    caplog.set_level(logging.WARNING, "lull")
+    agent = start()
+    for why in (Error("connect", "uid", "1000 is not allowed"), None):
+        for _ in range(2):
+            line = sidecar.accept()
+            line.read()
+            if why is not None:
+                line.send(why)
+            line.close()
+    line = sidecar.accept()
+    line.read()
+    agent.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "lull agent: the sidecar refused connect uid: 1000 is not allowed; training goes on with what it has",
+        "lull agent: connect /run/lull/lull.sock: it was closed before a welcome, want a sidecar of this version; "
+        "training goes on with what it has, and it is tried again",
+    ]
