@@ -17,6 +17,7 @@ from lull._arena import UNATTACHED
 from lull._config import Config
 from lull._errors import RuntimeRefusal
 from lull._show import show
+from lull._torch.compiled import refuse_compiled
 from lull._torch.cpu import Cpu, MallocPool
 from lull._torch.cuda import Cuda
 from lull._torch.device import Device
@@ -74,6 +75,8 @@ def attach(
     show(config.log)
     refuse_several(model, config.world)
     refuse_hooks(model, trained(model, optimizer), trusted=partition == "trusted")
+    segments = find_segments(model, blocks)
+    refuse_compiled(model, segments)
     if config.socket:
         PLACE.refuse_if_taken(config.socket)
     device = _device_of(model)
@@ -87,7 +90,7 @@ def attach(
         model,
         optimizer,
         device,
-        find_segments(model, blocks),
+        segments,
         release=config.release,
         budget=config.budget if config.budget is not None else _own_budget(),
         min_budget=config.min_budget,

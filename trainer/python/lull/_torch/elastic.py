@@ -14,6 +14,7 @@ from lull._errors import RuntimeRefusal
 from lull._floor import Answer
 from lull._torch.allowance import Allowance
 from lull._torch.batch import batch_size, part, refuse_edits, sample_copy
+from lull._torch.compiled import keep_out
 from lull._torch.device import Device
 from lull._torch.floor import measure
 from lull._torch.foreign import refuse_hooks
@@ -121,6 +122,8 @@ class Elastic(RuntimeSide):
             self._retrain(now)
         self._gradients.refuse_changed()
         self._gradients.refuse_foreign_hooks()
+        if self.floor is None:
+            keep_out()
         if not self._trusted and size > 1:
             before = Snapshot(self.device, self.model, None)
             try:
