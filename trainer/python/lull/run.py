@@ -96,7 +96,7 @@ def unattached(env: Mapping[str, str], pid: int) -> str:
     return (
         f"{pid} lull.run: lull.attach was never called in this process, so it ran as without Lull and "
         f"{' '.join(told)} was not used; want elastic = lull.attach(model, optimizer), and "
-        "elastic.backward(batch, loss_fn) in place of loss.backward()\n"
+        "elastic.backward(batch, loss_fn) in place of loss.backward() (a launcher whose processes attach is right)\n"
     )
 
 

@@ -18,6 +18,6 @@ class Allowance:
         """The pool's share of a budget."""
         return max(budget - self.excess, min(budget, self.least)) if self.excess else budget
 
-    def risen(self, by: int) -> Allowance:
-        """With a floor that is higher by so many bytes."""
-        return Allowance(max(0, self.excess - by), self.least)
+    def held(self, budget: int) -> int:
+        """What the device may show above the floor under a budget: more than it where the least takes effect."""
+        return self.of(budget) + self.excess

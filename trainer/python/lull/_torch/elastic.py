@@ -12,7 +12,6 @@ import torch
 
 from lull._errors import RuntimeRefusal
 from lull._floor import Answer
-from lull._torch.allowance import Allowance
 from lull._torch.batch import batch_size, part, refuse_edits, sample_copy
 from lull._torch.compiled import keep_out
 from lull._torch.device import Device
@@ -164,6 +163,7 @@ class Elastic(RuntimeSide):
         self.orders.begin_batch()
         self._gradients.begin_batch()
         self._known = known_leaves(self._params, batch)
+        self._leaves.begin_batch()
         total: torch.Tensor | None = None
         done = 0
         whole = False
@@ -193,7 +193,8 @@ class Elastic(RuntimeSide):
         assert total is not None
         if self.device.pool.capped and self.floor is not None:
             self._raise_floor(self._watch.check(self.floor).bytes)
-            self.orders.allow(Allowance(self._watch.excess, self.least))
+            self._outside_bytes = self._watch.uncovered
+            self.orders.allow(self._allowance)
         self.stats.batches += 1
         self.stats.batch_s.append(self._clock() - started)
         self.stats.loss = float(total)

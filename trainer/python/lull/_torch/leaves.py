@@ -48,12 +48,17 @@ class Leaves:
 
     A leaf that loss_fn makes anew in each call (a gradient penalty does) has no gradient that outlives it, so
     only a parameter is refused at first sight, any other tensor when it comes a second time. Its gradient is then
-    put back to what it was at first sight.
+    put back to what it was before this batch.
     """
 
     def __init__(self) -> None:
-        self._before: dict[int, tuple[weakref.ReferenceType[torch.Tensor], torch.Tensor | None]] = {}
-        """By id: a leaf that was seen once, and a copy of its gradient from before."""
+        self._before: dict[int, tuple[weakref.ReferenceType[torch.Tensor], tuple[torch.Tensor | None] | None]] = {}
+        """By id: a leaf that was seen once, and a copy of its gradient from before; None when that was in an earlier
+        batch, whose gradient is whole and the user's own by now."""
+
+    def begin_batch(self) -> None:
+        """From now on what is put back is what this batch added."""
+        self._before = {key: (ref, None) for key, (ref, _) in self._before.items() if ref() is not None}
 
     def refuse_strangers(self, loss: torch.Tensor, known: set[int]) -> list[torch.Tensor]:
         """Raises RuntimeRefusal for a leaf that is not `known`; returns those that may have been made in this call."""
@@ -63,8 +68,8 @@ class Leaves:
         self._before = {key: (ref, grad) for key, (ref, grad) in self._before.items() if ref() is not None}
         for leaf in others:
             before = self._before.pop(id(leaf), None)
-            if before is not None:
-                leaf.grad = before[1]
+            if before is not None and before[1] is not None:
+                leaf.grad = before[1][0]
             if before is not None or isinstance(leaf, torch.nn.Parameter):
                 raise RuntimeRefusal(
                     f"elastic.backward loss_fn: its loss depends on a tensor of shape {tuple(leaf.shape)} that wants a "
@@ -73,7 +78,7 @@ class Leaves:
                     "gets, or call requires_grad_(False) on it while this model trains; the microbatch is undone"
                 )
         for leaf in others:
-            self._before[id(leaf)] = (weakref.ref(leaf), None if leaf.grad is None else leaf.grad.clone())
+            self._before[id(leaf)] = (weakref.ref(leaf), (None if leaf.grad is None else leaf.grad.clone(),))
         return others
 
 

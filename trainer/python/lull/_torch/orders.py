@@ -98,11 +98,16 @@ class Orders:
 
     # ---- the agent's thread ----
 
-    def apply(self, order: Budget, reply: Callable[[Ack], None]) -> None:
-        """Runtime.apply: the ceiling first, then the memory; replies now if it can."""
+    def apply(
+        self, order: Budget, reply: Callable[[Ack], None], allowance: Callable[[], Allowance] | None = None
+    ) -> None:
+        """Runtime.apply: the ceiling first, then the memory; replies now if it can. allowance is asked for the one
+        in force from this order on."""
         started = self.clock()
         with self._lock:
             self._supersede()
+            if allowance is not None:
+                self.allowance = allowance()
             self.epoch = max(self.epoch, order.epoch)
             self.grant = order.bytes
             owed = Owed(order, reply, started, self.pool.resident())
@@ -154,12 +159,12 @@ class Orders:
         if self._owed is not None:
             self._answer(self._owed, "superseded")
 
-    def allow(self, allowance: Allowance) -> None:
-        """What of a budget the pool may take from now on. Any thread; call it while no microbatch runs, or with more
-        than before."""
+    def allow(self, allowance: Callable[[], Allowance]) -> None:
+        """Asks what of a budget the pool may take from now on, so that the last to know is the last to say. Call it
+        while no microbatch runs."""
         with self._lock:
-            if allowance != self.allowance:
-                self.allowance = allowance
+            if (now := allowance()) != self.allowance:
+                self.allowance = now
                 self._set_ceiling(self.budget)
                 self.pool.trim(self.ceiling)
 
@@ -205,13 +210,14 @@ class Orders:
         table.empty_earliest(lambda: measure() <= goal)
 
     def _answer(self, owed: Owed, how: str, discarded: int = 0) -> None:
-        resident = self.pool.resident() + self.allowance.excess
-        if how != "superseded" and resident > owed.order.bytes:
-            how = "part"  # small tensors that live on hold whole units of the pool
+        held = self.pool.resident() + self.allowance.excess
+        if how != "superseded":
+            # Resident may still rise up to the ceiling: what is promised is the most it may be, not the moment.
+            held = max(held, self.allowance.held(owed.order.bytes))
+            if held > owed.order.bytes:
+                how = "part"  # small tensors that live on hold whole units of the pool; others lie outside it
         now = self.clock()
         total, freeing = now - owed.started, owed.freeing
-        # Resident may still rise up to the ceiling: what is promised is the order, not the moment.
-        held = max(resident, owed.order.bytes if how != "superseded" else 0)
         self.hows[how] = self.hows.get(how, 0) + 1
         self.costs.observe(how, max(0, owed.before - self.pool.resident()), now - owed.began)
         if how in ("drop", "suspend") and self._table is not None:

@@ -64,12 +64,14 @@ class Pacer:
         with self._changed:
             worked = self._clock() - self._worked_since
             self._paused_at = paused_at = self._clock()
-            while (duty := self._now()) < 1.0 and not self._closed and not self._wanted():
-                due = worked * (1 / duty - 1) if duty > 0 else float("inf")
-                left = due - (self._clock() - paused_at)
-                if left <= 0:
-                    break
-                self._changed.wait(min(left, _LONGEST))
-            self._paused_s += self._clock() - paused_at
-            self._paused_at = None
-        self._worked_since = self._clock()
+            try:
+                while (duty := self._now()) < 1.0 and not self._closed and not self._wanted():
+                    due = worked * (1 / duty - 1) if duty > 0 else float("inf")
+                    left = due - (self._clock() - paused_at)
+                    if left <= 0:
+                        break
+                    self._changed.wait(min(left, _LONGEST))
+            finally:  # a signal's handler may raise in the wait
+                self._worked_since = self._clock()
+                self._paused_s += self._worked_since - paused_at
+                self._paused_at = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lull._floor import Answer
 from lull._greeting import say_bytes
@@ -26,13 +26,28 @@ AGAIN_S = 10.0
 """Seconds after which a floor that was not granted is asked for again, where no budget comes before."""
 
 LEAST_S = 1.0
-"""Seconds between two questions, however many budgets come."""
+"""Seconds between an answer and the next question, however many budgets come; not less than WORTH times what the
+question took, since training waited so long."""
+
+WORTH = 10.0
 
 _WHY = {
     Answer.REFUSED: "the sidecar has no room for a floor of {}",
     Answer.LATE: f"the sidecar did not answer within {PATIENCE_S} s when asked for a floor of {{}}",
     Answer.GONE: "the sidecar is gone, and nobody can grant a floor of {}",
 }
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question."""
+
+    answered: float
+    took: float
+    epoch: int
+    """Of the budget in force when it was asked."""
+    floor: int
+    """Bytes in force then."""
 
 
 class FloorWatch:
@@ -52,11 +67,13 @@ class FloorWatch:
         self._epoch = epoch
         """Of the last budget."""
         self._clock = clock
-        self._asked: tuple[float, int] | None = None
-        """When, and under which budget, the last question that was not granted was asked."""
+        self._asked: _Asked | None = None
+        """The last question that was not granted."""
         self._said: tuple[Answer, int] = (Answer.GRANTED, 0)
-        self.excess = 0
-        """Bytes that the floor in force does not cover, as the last check found them."""
+        self._open = False
+        """Whether the last that was said is that a floor is wanted."""
+        self.uncovered = 0
+        """Bytes that a floor must have to cover what the last check found; 0 where the floor in force does."""
 
     def check(self, floor: Floor) -> Floor:
         """The floor in force: the same, or a higher one that was granted.
@@ -67,34 +84,40 @@ class FloorWatch:
         now = self._outside()
         wanted = now + floor.step_peak + NOISE
         if wanted - NOISE // 2 <= floor.bytes:
-            self._settled(floor.bytes)
+            self._settled(floor.bytes, risen=self._asked is not None and floor.bytes > self._asked.floor)
             return floor
         if self._due():
-            asked = (self._clock(), self._epoch())
+            asked, epoch = self._clock(), self._epoch()
             answer = self._ask(wanted, PATIENCE_S)
             if answer is Answer.GRANTED:
-                self._settled(wanted)
+                self._settled(wanted, risen=True)
                 return replace(floor, bytes=wanted)
-            self._asked = asked
+            answered = self._clock()
+            self._asked = _Asked(answered, answered - asked, epoch, floor.bytes)
             self._tell(answer, now, wanted, floor)
-        self.excess = max(0, wanted - NOISE - floor.bytes)
+        self.uncovered = wanted - NOISE
         return floor
 
     def _due(self) -> bool:
         if self._asked is None:
             return True
-        at, epoch = self._asked
-        return self._clock() - at >= (AGAIN_S if epoch == self._epoch() else LEAST_S)
+        asked = self._asked
+        least = AGAIN_S if asked.epoch == self._epoch() else max(LEAST_S, WORTH * asked.took)
+        return self._clock() - asked.answered >= least
 
-    def _settled(self, bytes: int) -> None:
-        if self.excess:
+    def _settled(self, bytes: int, risen: bool) -> None:
+        """Unless the floor rose, what was refused stays in mind: a need that swings around it must not ask each
+        time."""
+        if self._open:
             _log.info("floor: %s are enough again for what is held outside the pool", say_bytes(bytes))
-        self.excess, self._asked, self._said = 0, None, (Answer.GRANTED, 0)
+        self.uncovered, self._open = 0, False
+        if risen:
+            self._asked, self._said = None, (Answer.GRANTED, 0)
 
     def _tell(self, answer: Answer, now: int, wanted: int, floor: Floor) -> None:
         if answer is self._said[0] and wanted <= self._said[1] + NOISE:
             return
-        self._said = answer, wanted
+        self._said, self._open = (answer, wanted), True
         _log.warning(
             "floor: %s are held outside the pool, want at most %s, and %s; the excess comes off the ceiling of "
             "activation memory, and it is asked for again in %g s or at the next budget",

@@ -40,7 +40,7 @@ class Unused:
             self._say(f"the job detaches after {self._steps} optimizer steps")
 
     def _at_exit(self) -> None:
-        if os.getpid() == self._pid:
+        if os.getpid() == self._pid and self._steps:
             self._say(f"the process ends after {self._steps} optimizer steps")
 
     def _say(self, when: str) -> None:

@@ -20,7 +20,7 @@ def _line(told: str) -> str:
     return (
         f"lull.run: lull.attach was never called in this process, so it ran as without Lull and {told} was not used; "
         "want elastic = lull.attach(model, optimizer), and elastic.backward(batch, loss_fn) in place of "
-        "loss.backward()\n"
+        "loss.backward() (a launcher whose processes attach is right)\n"
     )
 
 

@@ -70,13 +70,16 @@ def test_end_of_the_process_is_told_and_not_that_of_a_forked_child(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     unused = Unused()
+    unused._at_exit()
+    assert said(caplog) == [], "a job that trains nothing holds nothing"
+    unused.stepped()
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: -1)
         unused._at_exit()
     assert said(caplog) == []
     unused._at_exit()
     unused.close()
-    assert said(caplog) == [WARNING.format("the process ends after 0 optimizer steps")]
+    assert said(caplog) == [WARNING.format("the process ends after 1 optimizer steps")]
 
 
 @pytest.mark.parametrize("partition", ["checked", "no such"])
@@ -96,12 +99,15 @@ def test_attach_takes_back_what_lull_run_would_say(partition: str, monkeypatch: 
 SCRIPT = """
 import torch, lull
 model = torch.nn.Linear(4, 1)
-elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget="64MiB")
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+elastic = lull.attach(model, optimizer, budget="64MiB")
+model(torch.ones(1, 4)).sum().backward()
+optimizer.step()
 """
 
 
 @pytest.mark.integration
-def test_job_that_attaches_and_never_trains_is_told_at_its_end(tmp_path: Path) -> None:
+def test_job_that_trains_past_lull_is_told_at_its_end(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
@@ -113,4 +119,4 @@ def test_job_that_attaches_and_never_trains_is_told_at_its_end(tmp_path: Path) -
         timeout=240,
     )
     told = [line for line in done.stderr.splitlines() if "never called" in line]
-    assert told == ["lull: " + WARNING.format("the process ends after 0 optimizer steps")]
+    assert told == ["lull: " + WARNING.format("the process ends after 1 optimizer steps")]

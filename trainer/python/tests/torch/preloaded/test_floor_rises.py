@@ -55,18 +55,26 @@ def test_what_is_not_granted_comes_off_the_pool_and_a_late_grant_gives_it_back(a
     assert elastic.orders.ceiling == GRANTED - excess
     state = elastic.hello()
     assert (state.ceiling, state.floor) == (GRANTED, elastic.floor.bytes)
+    assert acks[-1].held == GRANTED
     assert state.held == elastic.device.pool.resident() + excess
 
     elastic.apply(Budget(2, HELD + 32 * MIB), acks.append)
     assert elastic.orders.ceiling == HELD + 32 * MIB - excess, "a budget is for all that the device shows"
     elastic.apply(Budget(3, 1 * MIB), acks.append)
     assert elastic.orders.ceiling == 1 * MIB, "the excess takes nothing of what the smallest microbatch needs"
-    assert (acks[-1].how, acks[-1].held) == ("part", elastic.device.pool.resident() + excess)
+    assert (acks[-1].how, acks[-1].held) == ("part", 1 * MIB + excess)
+    least = elastic.least
+    elastic.apply(Budget(4, least), acks.append)
+    assert elastic.orders.ceiling == least
+    assert (acks[-1].how, acks[-1].held) == ("part", least + excess), "a promise of what may be held, not of what is"
+    assert elastic.hello().ceiling == least + excess
 
-    elastic.apply(Budget(4, GRANTED, 0, "floor", agent.asked[0]), acks.append)
+    lower = GRANTED - 32 * MIB
+    elastic.apply(Budget(5, lower, 0, "arrival", agent.asked[0]), acks.append)
     assert elastic.floor.bytes == agent.asked[0], "training has long gone on"
-    assert (elastic.orders.allowance.excess, elastic.orders.ceiling) == (0, GRANTED)
-    elastic.apply(Budget(5, GRANTED, 0, "floor", 1), acks.append)
+    assert (elastic.orders.allowance.excess, elastic.orders.ceiling) == (0, lower), "each order repeats the floor"
+    assert (acks[-1].how, acks[-1].held) == ("nothing", lower)
+    elastic.apply(Budget(6, GRANTED, 0, "floor", 1), acks.append)
     assert elastic.floor.bytes == agent.asked[0], "an answer to an earlier, smaller question"
     elastic.backward(ids, text_loss(model))
     assert len(agent.asked) == 1

@@ -106,6 +106,24 @@ def test_speed_and_costs_are_those_of_the_work_alone() -> None:
     assert elapsed == [pytest.approx(0.03)], "how long a microbatch has run, when an order comes"
 
 
+def test_interrupt_in_a_pause_does_not_stop_the_clock() -> None:
+    clock = Clock()
+    pacer = Pacer(clock, lambda: False)
+
+    def interrupt(timeout: float | None = None) -> bool:
+        clock.now += 0.1
+        raise KeyboardInterrupt
+
+    pacer._changed.wait = interrupt  # type: ignore[method-assign]
+    pacer.set(Pace(0.5))
+    clock.now += 1.0
+    with pytest.raises(KeyboardInterrupt):
+        pacer.gate()
+    before = pacer.working()
+    clock.now += 30.0
+    assert pacer.working() - before == pytest.approx(30.0)
+
+
 def test_learned_time_of_a_sample_is_without_pauses() -> None:
     torch.manual_seed(2)
     model = Gpt()
