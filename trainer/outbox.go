@@ -88,7 +88,7 @@ func (o *outbox) enqueue(m Message, line []byte) error {
 		o.since = time.Now()
 	}
 	if i := o.replaceable(m); i >= 0 {
-		line = inherit(o.lines[i].msg, m, line)
+		m, line = inherit(o.lines[i].msg, m, line)
 		o.lines = append(o.lines[:i], o.lines[i+1:]...)
 	}
 	if len(o.lines) >= maxQueued {
@@ -124,18 +124,20 @@ func (o *outbox) replaceable(m Message) int {
 }
 
 // inherit keeps the answer to a floor request: a budget that replaces an unsent
-// one with reason floor takes that reason over.
-func inherit(old, next Message, line []byte) []byte {
+// one with reason floor takes that reason over, and hands it on when it is
+// replaced itself.
+func inherit(old, next Message, line []byte) (Message, []byte) {
 	was, ok := old.(Budget)
 	now, also := next.(Budget)
 	if !ok || !also || was.Reason != "floor" {
-		return line
+		return next, line
 	}
 	now.Reason = was.Reason
-	if b, err := Encode(now); err == nil {
-		return b
+	b, err := Encode(now)
+	if err != nil {
+		return next, line
 	}
-	return line
+	return now, b
 }
 
 func (o *outbox) wake() {

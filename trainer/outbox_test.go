@@ -73,17 +73,22 @@ func TestQueueIsBounded(t *testing.T) {
 }
 
 func TestBudgetThatReplacesAFloorGrantStillAnswersTheRequest(t *testing.T) {
-	srv, r := listen(t, nil)
-	c, s := join(t, srv, r)
-	stuff(t, s)
-	_ = s.Send(Budget{Epoch: 1, Bytes: 1, Reason: "floor"})
-	_ = s.Send(Budget{Epoch: 2, Bytes: 2, Reason: "arrival"})
-	for {
-		if b, ok := c.read().(Budget); ok {
-			if b != (Budget{Epoch: 2, Bytes: 2, Reason: "floor"}) {
-				t.Errorf("got %+v, want epoch 2 with reason floor", b)
+	for _, after := range []int{1, 2, 5} {
+		srv, r := listen(t, nil)
+		c, s := join(t, srv, r)
+		stuff(t, s)
+		_ = s.Send(Budget{Epoch: 1, Bytes: 1, Reason: "floor", Floor: 9})
+		for i := range after {
+			_ = s.Send(Budget{Epoch: uint64(2 + i), Bytes: 2, Reason: "arrival", Floor: 9})
+		}
+		want := Budget{Epoch: uint64(1 + after), Bytes: 2, Reason: "floor", Floor: 9}
+		for {
+			if b, ok := c.read().(Budget); ok {
+				if b != want {
+					t.Errorf("after %d more: got %+v, want %+v", after, b, want)
+				}
+				break
 			}
-			return
 		}
 	}
 }

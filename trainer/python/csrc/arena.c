@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #define UNIT_SHIFT 21
 #define UNIT ((size_t)1 << UNIT_SHIFT)
@@ -497,3 +498,12 @@ EXPORT void lull_arena_reset_peak(void) {
 }
 
 __attribute__((constructor)) static void start(void) { resolve(); }
+
+/* lull.run says "PID line" for its own process, and lull.attach takes it back: who never attaches is told at the
+ * end. Children inherit the variable, and are not meant. */
+__attribute__((destructor)) static void say_unattached(void) {
+    char *line = getenv("LULL_UNATTACHED");
+    if (!line || strtol(line, &line, 10) != getpid() || *line != ' ') return;
+    ssize_t ignored = write(2, line + 1, strlen(line + 1));
+    (void)ignored;
+}

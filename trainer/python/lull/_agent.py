@@ -30,8 +30,8 @@ from typing import Final
 from lull._config import Config
 from lull._contract import HelloState, Runtime
 from lull._errors import ChannelError, LineError, LineTooLong, LullError, ProtocolError
-from lull._floor import FloorQuestion
-from lull._greeting import Greeting
+from lull._floor import Answer, FloorQuestion
+from lull._greeting import Greeting, say_bytes
 from lull._lease import Lease, backoff
 from lull._link import Link
 from lull._protocol import (
@@ -103,6 +103,7 @@ class Agent:
         self._granted = 0  # by the last order; before one, the ceiling of hello
         self._held = 0
         self._said = ""  # the last trouble that was logged
+        self._told = False  # whether the sidecar said on this connection what it does not like
         self._floor = FloorQuestion()
 
         self._thread: threading.Thread | None = None
@@ -144,12 +145,11 @@ class Agent:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def request_floor(self, bytes: int, timeout: float) -> bool:
+    def request_floor(self, bytes: int, timeout: float) -> Answer:
         """Asks for a floor of `bytes` and waits up to `timeout` seconds for the answer.
 
-        True when it was granted, and when there is nobody to ask: no sidecar was ever seen, or it does not count
-        this trainer;
-        False when it was refused, when the time is over and while the sidecar is gone.
+        Granted, too, when there is nobody to ask: no sidecar was ever seen, or it does not count this trainer.
+        A grant that comes after the time is over reaches the runtime as an order with reason floor.
         Never call it on the agent's thread (from a Runtime method).
         """
         if threading.current_thread() is self._thread:
@@ -157,7 +157,7 @@ class Agent:
                 "request floor: called on the agent's thread, which has to read the answer; call it elsewhere"
             )
         if not self._lease.started or self._refused or self._uncounted:
-            return True
+            return Answer.GRANTED
         return self._floor.ask(bytes, lambda: self._send(Request(bytes)), timeout)
 
     def report_soon(self) -> None:
@@ -196,6 +196,7 @@ class Agent:
             self._trouble(str(error))
             return False
         self._link.open(conn)
+        self._told = False
         self._hello()
         started = self._clock()
         rest = b""
@@ -207,6 +208,11 @@ class Agent:
                 if self._welcomed and not conn.hung_up():  # a dead sidecar's last lines renew no lease
                     self._lease.heard(self._clock())
             elif data is not None:
+                if not was_welcomed and not self._told and not self._closing.is_set():
+                    self._trouble(
+                        f"connect {self._config.socket}: it was closed before a welcome, want a sidecar of this "
+                        "version; training goes on with what it has, and it is tried again"
+                    )
                 break
             was_welcomed = was_welcomed or self._welcomed
             now = self._clock()
@@ -250,10 +256,10 @@ class Agent:
         )
 
     def _drop(self) -> None:
-        """Forgets the connection; who waits for a floor is told no."""
+        """Forgets the connection; who waits for a floor is told."""
         self._welcomed = False
         self._link.drop()
-        self._floor.refuse()
+        self._floor.lose()
 
     def _pause(self, failures: int) -> bool:
         """Waits before the next connection, longer each time, while the lease runs on; False when
@@ -270,8 +276,17 @@ class Agent:
         return False
 
     def _check_lease(self, now: float) -> None:
-        if self._lease.ends(now) and not self._refused:
-            self._runtime.lease_ended()
+        if not self._lease.ends(now) or self._refused:
+            return
+        self._runtime.lease_ended()
+        _log.warning(
+            "lull agent: the lease is over: no line from %s in %g s; training goes on within %s of activation memory "
+            "(the last grant was %s) until a sidecar grants more, which is looked for",
+            self._config.socket,
+            self._lease.seconds,
+            say_bytes(self._runtime.hello().ceiling),
+            say_bytes(self._granted),
+        )
 
     # Lines. -----------------------------------------------------------------------------------
 
@@ -364,7 +379,10 @@ class Agent:
         if (error.what, error.where) == ("hello", "pid"):
             self._uncounted = True
         if (error.what, error.where) != ("hello", "device") or self._greeting is None:
-            self._trouble(f"the sidecar refused {error.what} {error.where}: {error.rule}")
+            self._told = True
+            self._trouble(
+                f"the sidecar refused {error.what} {error.where}: {error.rule}; training goes on with what it has"
+            )
             return
         self._refused = error.rule or "unknown device"
         self._greeting.refused(self._refused)

@@ -11,9 +11,12 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ENV", "Arena", "built_library"]
+__all__ = ["ENV", "UNATTACHED", "Arena", "built_library"]
 
 ENV: Final = "LULL_ARENA"
+
+UNATTACHED: Final = "LULL_UNATTACHED"
+"""A process's id and a line: the arena prints it when that process ends, unless attach took the variable away."""
 """Set by lull.run to the path of the library that it preloaded."""
 
 _RANGE_LEAST: Final = 1 << 32

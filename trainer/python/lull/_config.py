@@ -15,6 +15,7 @@ __all__ = ["RELEASES", "Config", "parse_bytes"]
 RELEASES = ("slots", "next-saved", "microbatch", "batch")
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_ADDRESS = re.compile(r"[^/]+:[0-9]{1,5}")
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(B|KiB|MiB|GiB|)\s*\Z")
 
 
@@ -79,6 +80,9 @@ class Config:
     """The longest pause between reconnects. Longer delays a restarted sidecar's first decision."""
 
     def __post_init__(self) -> None:
+        scheme, there, rest = self.socket.partition("://")
+        if there and (scheme != "tcp" or not _ADDRESS.fullmatch(rest) or int(rest.rpartition(":")[2]) > 65535):
+            raise ConfigError("socket", self.socket, 'a path, tcp://host:port or "" (LULL_SOCKET)')
         for key, value in (("rank", self.rank), ("min_budget", self.min_budget), ("budget", self.budget or 0)):
             if value < 0:
                 raise ConfigError(key, value, "at least 0")

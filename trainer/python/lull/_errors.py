@@ -32,7 +32,7 @@ class ConfigError(LullError):
     """A setting or an argument has a value that is not allowed."""
 
     def __init__(self, key: str, value: object, want: str) -> None:
-        super().__init__(f"config {key}: got {value!r}, want {want}")
+        super().__init__(f"config {key}: got {value!r}, want {want}; nothing is started")
         self.key = key
         self.value = value
         self.want = want

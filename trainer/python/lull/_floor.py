@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from enum import Enum
 
-__all__ = ["FloorQuestion"]
+__all__ = ["Answer", "FloorQuestion"]
+
+
+class Answer(Enum):
+    """What became of a question."""
+
+    GRANTED = "granted"
+    """Or there is nobody to ask."""
+    REFUSED = "refused"
+    LATE = "late"
+    """None came in time; a grant that comes later still holds."""
+    GONE = "gone"
+    """The sidecar is gone."""
 
 
 class FloorQuestion:
@@ -16,10 +29,10 @@ class FloorQuestion:
         self._changed = threading.Condition()
         self._open = False
         self._wanted = 0
-        self._answer: bool | None = None
+        self._answer: Answer | None = None
 
-    def ask(self, floor: int, send: Callable[[], bool], timeout: float) -> bool:
-        """Sends the question for `floor` bytes and waits up to `timeout` seconds; no answer is a no."""
+    def ask(self, floor: int, send: Callable[[], bool], timeout: float) -> Answer:
+        """Sends the question for `floor` bytes and waits up to `timeout` seconds for the answer."""
         with self._turn:
             with self._changed:
                 self._open, self._wanted, self._answer = True, floor, None
@@ -28,20 +41,25 @@ class FloorQuestion:
                 if sent:
                     self._changed.wait_for(lambda: self._answer is not None, timeout)
                 self._open = False
-                return self._answer is True
+                return self._answer or (Answer.LATE if sent else Answer.GONE)
 
     def grant(self, floor: int) -> None:
         """A floor is in force. One below what is asked for answers an earlier question, which is over."""
         with self._changed:
             if floor >= self._wanted:
-                self._settle(True)
+                self._settle(Answer.GRANTED)
 
     def refuse(self) -> None:
         """No, whichever question it answers: a late no costs a question, a late yes would cost memory."""
         with self._changed:
-            self._settle(False)
+            self._settle(Answer.REFUSED)
 
-    def _settle(self, answer: bool) -> None:
+    def lose(self) -> None:
+        """The connection ended: no answer comes."""
+        with self._changed:
+            self._settle(Answer.GONE)
+
+    def _settle(self, answer: Answer) -> None:
         """The first answer to an open question counts; without a question it means nothing."""
         if self._open and self._answer is None:
             self._answer = answer

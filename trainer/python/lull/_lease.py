@@ -17,21 +17,21 @@ class Lease:
     def __init__(self) -> None:
         self.started = False
         self.heard_at = 0.0
-        self._seconds = 0.0
+        self.seconds = 0.0
         self._ended = False
 
     def start(self, seconds: float, now: float) -> None:
         """A sidecar has said welcome."""
         self.started, self._ended = True, False
-        self._seconds, self.heard_at = seconds, now
+        self.seconds, self.heard_at = seconds, now
 
     def heard(self, now: float) -> None:
-        """A line has come."""
-        self.heard_at = now
+        """A line has come: a lease that had ended runs again."""
+        self.heard_at, self._ended = now, False
 
     def ends(self, now: float) -> bool:
-        """True once, when the lease is over."""
-        if not self.started or self._ended or now - self.heard_at < self._seconds:
+        """True once for each silence, when the lease is over."""
+        if not self.started or self._ended or now - self.heard_at < self.seconds:
             return False
         self._ended = True
         return True
@@ -40,7 +40,7 @@ class Lease:
         """A pause of at most `pause` seconds that does not sleep through the end of the lease."""
         if not self.started or self._ended:
             return pause
-        return min(pause, max(0.001, self.heard_at + self._seconds - now))
+        return min(pause, max(0.001, self.heard_at + self.seconds - now))
 
 
 def backoff(first_s: float, max_s: float, failures: int, rng: Callable[[], float]) -> float:

@@ -166,15 +166,27 @@ def connect(config: Config) -> Transport:
         return UnixTransport(sock)
     except OSError as error:
         raise ChannelError(
-            f"connect {config.socket}: {error}; training goes on with what it has, and it is tried again"
+            f"connect {config.socket}: {_why(config, error)}; training goes on with what it has, and it is tried again"
         ) from error
+
+
+def _why(config: Config, error: OSError) -> str:
+    """What the system said, and what that means."""
+    if isinstance(error, FileNotFoundError):
+        return f"no such socket ({error}), want a running sidecar's (LULL_SOCKET)"
+    if isinstance(error, ConnectionRefusedError):
+        return f"nobody listens there ({error}), want a running sidecar's (LULL_SOCKET)"
+    if isinstance(error, PermissionError) and not config.socket.startswith("tcp://"):
+        return f"this user may not ({error}), want it in trainers.allow_uids of lull.yaml"
+    return str(error)
 
 
 def _connect_tls(config: Config) -> ssl.SSLSocket:
     host, _, port = config.socket.removeprefix("tcp://").rpartition(":")
-    if not host or not port.isdigit():
-        raise ChannelError(f"connect {config.socket}: want tcp://host:port")
-    context = ssl.create_default_context(cafile=config.tls_ca or None)
+    try:
+        context = ssl.create_default_context(cafile=config.tls_ca or None)
+    except OSError as error:
+        raise OSError(f"LULL_TLS_CA={config.tls_ca}: {error}, want a PEM file") from error
     raw = socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S)
     try:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from lull._agent import Agent, HelloState
 from lull._config import Config, parse_bytes
+from lull._floor import Answer
 from lull._protocol import Ack, Budget, Pace, Report
 
 __all__ = ["EchoRuntime", "main"]
@@ -174,7 +175,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             child = _leak(agent)
             runtime.say("leaked", pid=child.pid)
         if args.ask_floor:
-            runtime.say("floor", asked=args.ask_floor, granted=agent.request_floor(args.ask_floor, 5.0))
+            answer = agent.request_floor(args.ask_floor, 5.0)
+            runtime.say("floor", asked=args.ask_floor, granted=answer is Answer.GRANTED)
         sys.stdin.buffer.read()
     finally:
         agent.close("stdin ended")

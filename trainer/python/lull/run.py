@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
-from lull._arena import ENV, built_library
+from lull._arena import ENV, UNATTACHED, built_library
 
 __all__ = ["environment", "locate", "main"]
 
@@ -88,6 +88,18 @@ def environment(env: MutableMapping[str, str], library: str | None) -> None:
     env["LD_PRELOAD"] = ":".join([library, *others])
 
 
+def unattached(env: Mapping[str, str], pid: int) -> str:
+    """What is to be said where a process with this id ends and was told of a sidecar, yet never attached; or ""."""
+    told = [f"{key}={env[key]}" for key in ("LULL_SOCKET", "LULL_DEVICE") if env.get(key)]
+    if not told:
+        return ""
+    return (
+        f"{pid} lull.run: lull.attach was never called in this process, so it ran as without Lull and "
+        f"{' '.join(told)} was not used; want elastic = lull.attach(model, optimizer), and "
+        "elastic.backward(batch, loss_fn) in place of loss.backward() (a launcher whose processes attach is right)\n"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Never returns: the process becomes the script's."""
     args = list(sys.argv[1:] if argv is None else argv)
@@ -103,6 +115,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     env = dict(os.environ)
     environment(env, library)
+    if line := unattached(env, os.getpid()):
+        env[UNATTACHED] = line
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, [sys.executable, *args], env)

@@ -13,9 +13,11 @@ from pathlib import Path
 import torch
 
 from lull._agent import Agent
+from lull._arena import UNATTACHED
 from lull._config import Config
 from lull._errors import RuntimeRefusal
 from lull._show import show
+from lull._torch.compiled import refuse_compiled
 from lull._torch.cpu import Cpu, MallocPool
 from lull._torch.cuda import Cuda
 from lull._torch.device import Device
@@ -64,6 +66,7 @@ def attach(
     speaks to a sidecar, a second attach with a socket is refused until the first is closed.
     DistributedDataParallel, FullyShardedDataParallel and several ranks are refused.
     """
+    os.environ.pop(UNATTACHED, None)
     if partition not in ("checked", "trusted"):
         raise RuntimeRefusal(f"attach partition: got {partition!r}, want checked or trusted; nothing is attached")
     config = Config.from_env(
@@ -72,6 +75,8 @@ def attach(
     show(config.log)
     refuse_several(model, config.world)
     refuse_hooks(model, trained(model, optimizer), trusted=partition == "trusted")
+    segments = find_segments(model, blocks)
+    refuse_compiled(model, segments)
     if config.socket:
         PLACE.refuse_if_taken(config.socket)
     device = _device_of(model)
@@ -85,7 +90,7 @@ def attach(
         model,
         optimizer,
         device,
-        find_segments(model, blocks),
+        segments,
         release=config.release,
         budget=config.budget if config.budget is not None else _own_budget(),
         min_budget=config.min_budget,

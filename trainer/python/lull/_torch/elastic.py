@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from lull._errors import RuntimeRefusal
+from lull._floor import Answer
 from lull._torch.batch import batch_size, part, refuse_edits, sample_copy
+from lull._torch.compiled import keep_out
 from lull._torch.device import Device
 from lull._torch.floor import measure
 from lull._torch.foreign import refuse_hooks
@@ -26,6 +28,7 @@ from lull._torch.separable import check_separable
 from lull._torch.shares import shares
 from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
+from lull._torch.unused import Unused
 
 _log = logging.getLogger("lull")
 
@@ -70,7 +73,8 @@ class Elastic(RuntimeSide):
         self._state_per_byte = 0.0
         """Bytes of optimizer state for a byte of parameters, as the dry step showed."""
         self._turn = threading.Lock()
-        self._watch = FloorWatch(self._outside, self._ask_floor)
+        self._watch = FloorWatch(self._outside, self._ask_floor, epoch=lambda: self.orders.epoch, clock=clock)
+        self._unused = Unused()
         self._count_steps()
 
     def backward(
@@ -93,6 +97,7 @@ class Elastic(RuntimeSide):
         gradients (several calls add up), the microbatches that were done stay added to them, and a warning says
         how many samples that are: call zero_grad() before you go on.
         """
+        self._unused.called()
         if reduction not in ("mean", "sum"):
             raise RuntimeRefusal(
                 f"elastic.backward reduction: got {reduction!r}, want mean or sum; nothing was trained"
@@ -116,6 +121,8 @@ class Elastic(RuntimeSide):
             self._retrain(now)
         self._gradients.refuse_changed()
         self._gradients.refuse_foreign_hooks()
+        if self.floor is None:
+            keep_out()
         if not self._trusted and size > 1:
             before = Snapshot(self.device, self.model, None)
             try:
@@ -139,7 +146,7 @@ class Elastic(RuntimeSide):
         refuse_hooks(self.model, fresh, trusted=self._trusting, where="elastic.backward")
         if self.floor is not None:
             extra = buffer_bytes(fresh) + self._state_per_byte * sum(p.nbytes for p in fresh)
-            self.floor = self._watch.claim(self.floor, int(extra), self._wait_for_room)
+            self._raise_floor(self._watch.claim(self.floor, int(extra), self._wait_for_room).bytes)
         self._gradients.close()
         self._params, self._gradients = now, Gradients(now)
 
@@ -156,6 +163,7 @@ class Elastic(RuntimeSide):
         self.orders.begin_batch()
         self._gradients.begin_batch()
         self._known = known_leaves(self._params, batch)
+        self._leaves.begin_batch()
         total: torch.Tensor | None = None
         done = 0
         whole = False
@@ -171,7 +179,6 @@ class Elastic(RuntimeSide):
                     loss = self._attempt(micro, loss_fn, weight, samples, scaler)
                     if loss is not None:
                         done += samples
-                        self._known = None  # the other microbatches have the same leaves
                         total = loss if total is None else total + loss
             whole = True
         finally:
@@ -185,7 +192,9 @@ class Elastic(RuntimeSide):
             self.orders.end_batch()
         assert total is not None
         if self.device.pool.capped and self.floor is not None:
-            self.floor = self._watch.check(self.floor)
+            self._raise_floor(self._watch.check(self.floor).bytes)
+            self._outside_bytes = self._watch.uncovered
+            self.orders.allow(self._allowance)
         self.stats.batches += 1
         self.stats.batch_s.append(self._clock() - started)
         self.stats.loss = float(total)
@@ -196,6 +205,7 @@ class Elastic(RuntimeSide):
         if self._closed:
             return
         self._closed = True
+        self._unused.close()
         if self.agent is not None:
             self.agent.close()
         self._pacer.close()
@@ -248,11 +258,15 @@ class Elastic(RuntimeSide):
         pool = self.device.pool
         return self.device.bytes() - self.baseline - (pool.resident() if pool.capped else pool.in_use())
 
-    def _ask_floor(self, bytes: int, timeout: float) -> bool:
-        return self.agent is None or bool(self.agent.request_floor(bytes, timeout))
+    def _ask_floor(self, bytes: int, timeout: float) -> Answer:
+        if self.agent is None:
+            return Answer.GRANTED
+        answer: Answer = self.agent.request_floor(bytes, timeout)
+        return answer
 
     def _count_steps(self) -> None:
         def stepped(*_: Any) -> None:
             self.stats.steps += 1
+            self._unused.stepped()
 
         self._step_handle = self.optimizer.register_step_post_hook(stepped)

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
+from lull._errors import RuntimeRefusal
+from lull._greeting import say_bytes
 from lull._torch.dry import Floor, measure_floor
 from lull._torch.leaves import known_leaves, spared
-from lull._torch.micro import LossFn, Microbatches, check_loss
+from lull._torch.micro import LossFn, Microbatches, check_loss, ran_out
 from lull._torch.slots import Table
 from lull._torch.stats import Stats
 from lull._torch.twice import refuse_fickle
@@ -77,7 +79,16 @@ def _measured_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -
             pool.set_cap(job.orders.ceiling)
             pool.reset_peak()
 
-    job._pass(table, one, loss_fn, 1.0, None, look)
+    try:
+        job._pass(table, one, loss_fn, 1.0, None, look)
+    except Exception as error:
+        if pool.capped and ran_out(error):
+            raise RuntimeRefusal(
+                f"elastic.backward budget: a dry step of {job._fewest} does not fit into "
+                f"{say_bytes(job.orders.ceiling)}, want more in budget= or LULL_BUDGET (a number without a unit is "
+                "bytes); nothing was trained"
+            ) from error
+        raise
     job.memory.observe(job._fewest, max(used, pool.peak()) - before)
     job._resident = max(resident, pool.peak_resident()) - there
 
@@ -90,5 +101,5 @@ def _plain_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> N
     finally:
         job._hooks.end_forward()
     check_loss(loss)
-    with spared(job._leaves.refuse_strangers(loss, job._known or set())):
+    with spared(job._leaves.refuse_strangers(loss, job._known)):
         loss.backward()  # type: ignore[no-untyped-call]

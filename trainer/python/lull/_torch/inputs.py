@@ -107,4 +107,11 @@ def storage_key(tensor: torch.Tensor) -> int:
     """Names a tensor's storage while it lives; 0 for what has no plain storage."""
     if tensor.layout != torch.strided:
         return 0
-    return tensor.untyped_storage().data_ptr()
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError) as error:
+        raise RuntimeRefusal(
+            f"elastic.backward model: a {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory of its "
+            "own, want one that has: forward AD (torch.autograd.forward_ad, torch.func.jvp), other torch.func "
+            "transforms and classes of tensors that wrap others make such; the microbatch is undone"
+        ) from error

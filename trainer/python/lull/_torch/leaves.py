@@ -21,13 +21,13 @@ _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
     """The tensors whose .grad a backward pass from loss would add to."""
-    found: list[torch.Tensor] = []
     start: Any = loss.grad_fn
+    if start is None:
+        return [loss]
+    found: list[torch.Tensor] = []
     todo, seen = [start], {start}
     while todo:
         node = todo.pop()
-        if node is None:
-            continue
         if node.name() == _ACCUMULATE:
             found.append(node.variable)
         for after, _ in node.next_functions:
@@ -43,28 +43,42 @@ def known_leaves(params: list[torch.nn.Parameter], batch: Any) -> set[int]:
 
 
 class Leaves:
-    """Refuses leaves that nobody trains here. Ask it before each backward pass that may be undone.
+    """Refuses leaves that nobody trains here. Ask it before each backward pass that may be undone: a loss may reach
+    another tensor in each microbatch.
 
     A leaf that loss_fn makes anew in each call (a gradient penalty does) has no gradient that outlives it, so
-    only a parameter is refused at first sight, any other tensor when it comes a second time.
+    only a parameter is refused at first sight, any other tensor when it comes a second time. Its gradient is then
+    put back to what it was before this batch.
     """
 
     def __init__(self) -> None:
-        self._before: dict[int, weakref.ReferenceType[torch.Tensor]] = {}
+        self._before: dict[int, tuple[weakref.ReferenceType[torch.Tensor], tuple[torch.Tensor | None] | None]] = {}
+        """By id: a leaf that was seen once, and a copy of its gradient from before; None when that was in an earlier
+        batch, whose gradient is whole and the user's own by now."""
+
+    def begin_batch(self) -> None:
+        """From now on what is put back is what this batch added."""
+        self._before = {key: (ref, None) for key, (ref, _) in self._before.items() if ref() is not None}
 
     def refuse_strangers(self, loss: torch.Tensor, known: set[int]) -> list[torch.Tensor]:
         """Raises RuntimeRefusal for a leaf that is not `known`; returns those that may have been made in this call."""
         others = [leaf for leaf in leaves_of(loss) if id(leaf) not in known]
+        if not others:
+            return others
+        self._before = {key: (ref, grad) for key, (ref, grad) in self._before.items() if ref() is not None}
         for leaf in others:
-            before = self._before.get(id(leaf))
-            if isinstance(leaf, torch.nn.Parameter) or (before is not None and before() is leaf):
+            before = self._before.pop(id(leaf), None)
+            if before is not None and before[1] is not None:
+                leaf.grad = before[1][0]
+            if before is not None or isinstance(leaf, torch.nn.Parameter):
                 raise RuntimeRefusal(
                     f"elastic.backward loss_fn: its loss depends on a tensor of shape {tuple(leaf.shape)} that wants a "
                     "gradient and is neither in the model nor in attach's optimizer, want it in one of them: a "
                     "microbatch that is undone could not take its gradient back; give it to the optimizer that attach "
                     "gets, or call requires_grad_(False) on it while this model trains; the microbatch is undone"
                 )
-        self._before = {id(leaf): weakref.ref(leaf) for leaf in others}
+        for leaf in others:
+            self._before[id(leaf)] = (weakref.ref(leaf), (None if leaf.grad is None else leaf.grad.clone(),))
         return others
 
 

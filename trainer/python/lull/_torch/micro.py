@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lull._errors import RuntimeRefusal
+from lull._greeting import say_bytes
 from lull._torch.device import Device
 from lull._torch.grads import Gradients
 from lull._torch.hooks import SegmentHooks
@@ -40,7 +41,7 @@ _LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """Never taken for what discarding a microbatch brings with it."""
 
 
-def _ran_out(error: BaseException) -> bool:
+def ran_out(error: BaseException) -> bool:
     """Whether the allocator refused. PyTorch's CPU allocator raises a plain RuntimeError, and so may the driver."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
@@ -93,15 +94,15 @@ class Microbatches:
         self.agent: Any = None
         self._clock = clock
         self._pacer = Pacer(clock, lambda: self.orders.wanted)
-        self.orders.on_owed = self._pacer.nudge
+        self.orders.on_owed, self.orders.working = self._pacer.nudge, self._pacer.working
         self._params = trained(model, optimizer)
         self._gradients = Gradients(self._params)
         self._hooks = SegmentHooks(segments, self._boundary)
         self._stuck: dict[str, str] = {}
         self._movers: Movers = set()
         self._leaves = Leaves()
-        self._known: set[int] | None = None
-        """What may get a gradient from the next backward pass, by id; None when that was looked at."""
+        self._known: set[int] = set()
+        """What may get a gradient from the next backward pass, by id."""
         self._table: Table | None = None
         self._closed = False
         self._most = 1 << 30
@@ -135,7 +136,7 @@ class Microbatches:
         pool = self.device.pool
         pool.reset_peak()
         base = pool.in_use()
-        started, epoch = self._clock(), self.orders.epoch
+        started, epoch = self._pacer.working(), self.orders.epoch
         self.orders.begin(table, samples)
         failed = False
         error: BaseException | None = None
@@ -146,7 +147,7 @@ class Microbatches:
             failed = True
         except BaseException as caught:
             discarding = self.orders.discarding
-            if isinstance(caught, _LEAVING) or not (discarding or _ran_out(caught)):
+            if isinstance(caught, _LEAVING) or not (discarding or ran_out(caught)):
                 self._undo(table, snapshot)
                 if discarding:
                     self.orders.discarded(samples)
@@ -156,7 +157,7 @@ class Microbatches:
             failed = True
             error = caught
             _drop_locals(caught)
-        took = self._clock() - started
+        took = self._pacer.working() - started
         if failed:
             failure = _Failure(self.orders.lowest, self.orders.ordered, self.orders.epoch != epoch, error)
             del error  # it refers to this frame
@@ -182,8 +183,7 @@ class Microbatches:
 
     def _look(self, loss: torch.Tensor) -> None:
         """Before anything is added to a gradient."""
-        if self._known is not None:
-            self._leaves.refuse_strangers(loss, self._known)
+        self._leaves.refuse_strangers(loss, self._known)
 
     def _pass(
         self,
@@ -246,8 +246,9 @@ class Microbatches:
         alone = self.agent is None or bool(self.agent.refused)
         if self._failures > _TRIES or (alone and not fits and not self.orders.epoch):
             raise RuntimeRefusal(
-                f"elastic.backward budget: a microbatch of {samples} does not fit into {failure.ceiling} bytes, "
-                f"want about {self.least}; the microbatch is undone"
+                f"elastic.backward budget: a microbatch of {samples} does not fit into "
+                f"{say_bytes(failure.ceiling)}, want about {say_bytes(self.least)} in budget= or LULL_BUDGET (a number "
+                "without a unit is bytes); the microbatch is undone"
             ) from failure.error
         if not fits:
             self._wait_for_more(failure.ceiling)
@@ -258,11 +259,11 @@ class Microbatches:
             if not self._waiting_said:
                 self._waiting_said = True
                 _log.warning(
-                    "elastic.backward: a microbatch of %d does not fit into %d bytes, want about %d; training waits "
-                    "for a larger budget",
+                    "elastic.backward: a microbatch of %d does not fit into %s, want about %s; training waits for a "
+                    "larger budget",
                     self._fewest,
-                    than,
-                    self.least,
+                    say_bytes(than),
+                    say_bytes(self.least),
                 )
 
     def _boundary(self) -> None:

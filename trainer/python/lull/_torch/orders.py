@@ -19,6 +19,7 @@ from collections.abc import Callable
 import torch
 
 from lull._protocol import Ack, Budget, Span
+from lull._torch.allowance import Allowance
 from lull._torch.costs import Costs
 from lull._torch.device import Pool
 from lull._torch.owed import Discard, Owed, prefer_this_thread
@@ -52,7 +53,9 @@ class Orders:
         self.pool = pool
         self.release = release
         self.clock = clock
-        self.ceiling = ceiling
+        self.budget = self.ceiling = ceiling
+        """Bytes of the budget in force, and what of it the pool may take: less where others lie outside the pool."""
+        self.allowance = Allowance()
         self.lowest = ceiling
         """The lowest ceiling since the running microbatch began."""
         self.grant = ceiling
@@ -65,6 +68,8 @@ class Orders:
         self.suspended_s = 0.0
         self.on_owed: Callable[[], None] = lambda: None
         """Called under the lock when an order comes to need the training thread; must not wait."""
+        self.working = clock
+        """Seconds that training has worked: pauses that a pace asks for are no work."""
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._owed: Owed | None = None
@@ -93,17 +98,22 @@ class Orders:
 
     # ---- the agent's thread ----
 
-    def apply(self, order: Budget, reply: Callable[[Ack], None]) -> None:
-        """Runtime.apply: the ceiling first, then the memory; replies now if it can."""
+    def apply(
+        self, order: Budget, reply: Callable[[Ack], None], allowance: Callable[[], Allowance] | None = None
+    ) -> None:
+        """Runtime.apply: the ceiling first, then the memory; replies now if it can. allowance is asked for the one
+        in force from this order on."""
         started = self.clock()
         with self._lock:
             self._supersede()
+            if allowance is not None:
+                self.allowance = allowance()
             self.epoch = max(self.epoch, order.epoch)
             self.grant = order.bytes
             owed = Owed(order, reply, started, self.pool.resident())
             self._plan(owed)
             slots = self.release == "slots" and not owed.until
-            if slots or order.bytes >= self.ceiling or not self._working():
+            if slots or order.bytes >= self.budget or not self._working():
                 self._set_ceiling(order.bytes)
                 if self._meet(owed):
                     return
@@ -120,13 +130,13 @@ class Orders:
     def _plan(self, owed: Owed) -> None:
         """Whether a running microbatch may finish first. One that has already lost something, or that waits for
         memory, is past that."""
-        table, target = self._table, owed.order.bytes
+        table, target = self._table, self.allowance.of(owed.order.bytes)
         if self.release != "slots" or table is None or target >= self.ceiling:
             return
         over = self.pool.in_use() - target
         if over <= 0 or table.dropped or self._discard or self.pool.waiters():
             return
-        plan = self.costs.choose(over, owed.within, self._samples, owed.started - self._micro_started)
+        plan = self.costs.choose(over, owed.within, self._samples, self._ran())
         owed.until, owed.planned = plan.wait_s, plan.how == "finish"
         self.why = plan.why
         _log.debug("order epoch=%d to %d bytes: %s; %s", owed.order.epoch, target, plan.how, plan.why)
@@ -149,16 +159,25 @@ class Orders:
         if self._owed is not None:
             self._answer(self._owed, "superseded")
 
-    def _set_ceiling(self, bytes: int) -> None:
-        self.ceiling = bytes
-        self.lowest = min(self.lowest, bytes)
-        self.pool.set_cap(bytes)
+    def allow(self, allowance: Callable[[], Allowance]) -> None:
+        """Asks what of a budget the pool may take from now on, so that the last to know is the last to say. Call it
+        while no microbatch runs."""
+        with self._lock:
+            if (now := allowance()) != self.allowance:
+                self.allowance = now
+                self._set_ceiling(self.budget)
+                self.pool.trim(self.ceiling)
+
+    def _set_ceiling(self, budget: int) -> None:
+        self.budget, self.ceiling = budget, self.allowance.of(budget)
+        self.lowest = min(self.lowest, self.ceiling)
+        self.pool.set_cap(self.ceiling)
         self._room.notify_all()
 
     def _meet(self, owed: Owed) -> bool:
         """Frees what it takes; answers and returns True once resident is within the order."""
         start = self.clock()
-        pool, target = self.pool, owed.order.bytes
+        pool, target = self.pool, self.allowance.of(owed.order.bytes)
         pool.trim(target)
         if pool.resident() > target and self._table is not None and self.release == "slots":
             self._empty_down_to(target, owed)
@@ -191,12 +210,14 @@ class Orders:
         table.empty_earliest(lambda: measure() <= goal)
 
     def _answer(self, owed: Owed, how: str, discarded: int = 0) -> None:
-        if how != "superseded" and self.pool.resident() > owed.order.bytes:
-            how = "part"  # small tensors that live on hold whole units of the pool
+        held = self.pool.resident() + self.allowance.excess
+        if how != "superseded":
+            # Resident may still rise up to the ceiling: what is promised is the most it may be, not the moment.
+            held = max(held, self.allowance.held(owed.order.bytes))
+            if held > owed.order.bytes:
+                how = "part"  # small tensors that live on hold whole units of the pool; others lie outside it
         now = self.clock()
         total, freeing = now - owed.started, owed.freeing
-        # Resident may still rise up to the ceiling: what is promised is the order, not the moment.
-        held = max(self.pool.resident(), owed.order.bytes if how != "superseded" else 0)
         self.hows[how] = self.hows.get(how, 0) + 1
         self.costs.observe(how, max(0, owed.before - self.pool.resident()), now - owed.began)
         if how in ("drop", "suspend") and self._table is not None:
@@ -239,7 +260,7 @@ class Orders:
         if self._stuck_since is None:
             self._stuck_since = now
         due = self._owed is not None and not self._owed.until
-        if due or now - self._stuck_since > self._patience(now):
+        if due or now - self._stuck_since > self._patience(self._ran()):
             self.suspended_s += now - self._stuck_since
             self._want_discard()
 
@@ -252,10 +273,14 @@ class Orders:
         return self.costs.must_discard(owed.within, waited, self._over(owed)) if owed.within else waited > _LEAST_WAIT
 
     def _over(self, owed: Owed) -> int:
-        return max(0, self.pool.resident() - owed.order.bytes)
+        return max(0, self.pool.resident() - self.allowance.of(owed.order.bytes))
 
-    def _patience(self, now: float) -> float:
-        return min(max(now - self._micro_started, _LEAST_PATIENCE), _MOST_PATIENCE)
+    def _ran(self) -> float:
+        """Seconds that the running microbatch has worked."""
+        return self.working() - self._micro_started
+
+    def _patience(self, ran: float) -> float:
+        return min(max(ran, _LEAST_PATIENCE), _MOST_PATIENCE)
 
     def _want_discard(self) -> None:
         self._discard_now()
@@ -283,7 +308,7 @@ class Orders:
         with self._lock:
             self._table, self._samples = table, samples
             self.lowest = self.ceiling
-            self._micro_started = self.clock()
+            self._micro_started = self.working()
             self._discard = self.ordered = False
             self._emptied = []
             self._flag = self._owed is not None
@@ -303,7 +328,7 @@ class Orders:
     def _learn(self, table: Table) -> None:
         """What a whole microbatch took, or what orders made it compute again."""
         if not table.dropped and not table.recomputed:
-            self.costs.sample_s.observe((self.clock() - self._micro_started) / self._samples)
+            self.costs.sample_s.observe(self._ran() / self._samples)
         for how in self._emptied:
             self.costs.lost(how, table.recompute_s / len(self._emptied))
 
@@ -311,7 +336,7 @@ class Orders:
         """The microbatch was undone and its memory is free."""
         with self._lock:
             if self.ordered:
-                self.costs.lost("discard", self.clock() - self._micro_started)
+                self.costs.lost("discard", self._ran())
             self._table = None
             self._stuck_since = None
             self._discard = False
@@ -329,7 +354,7 @@ class Orders:
             return
         start = self.clock()
         self._set_ceiling(owed.order.bytes)
-        self.pool.trim(owed.order.bytes)
+        self.pool.trim(self.ceiling)
         owed.freeing += self.clock() - start
         self._answer(owed, how, samples)
 
@@ -378,14 +403,14 @@ class Orders:
         table = self._table
         if table is None or self.release != "slots" or self._fits(run):
             return
-        began = self.clock()
+        began, patience = self.clock(), self._patience(self._ran())
         with self._room:
             while not table.empty_earliest(lambda: self._fits(run)):
                 if self._owed is not None and self._comes_due(self._owed):
                     self._owed.held_back = True
                     self._meet(self._owed)
                 now = self.clock()
-                if self._discard or self._overdue(now) or now - began > self._patience(began):
+                if self._discard or self._overdue(now) or now - began > patience:
                     self._discard_now()
                     break
                 self._room.wait(_OWED_STEP if self._owed is not None else _STEP)
@@ -404,13 +429,13 @@ class Orders:
     def lower_to(self, bytes: int) -> None:
         """Lowers the ceiling without an order (the sidecar is gone, or has not granted anything yet)."""
         with self._lock:
-            if bytes < self.ceiling:
+            if bytes < self.budget:
                 self.apply(Budget(epoch=self.epoch, bytes=bytes, reason="lease ended"), lambda ack: None)
 
     def return_to(self, bytes: int) -> None:
         """Raises the ceiling to the job's own budget, without an order: for a job that no sidecar speaks for."""
         with self._lock:
-            if self.epoch == 0 and bytes > self.ceiling:
+            if self.epoch == 0 and bytes > self.budget:
                 self.apply(Budget(epoch=0, bytes=bytes, reason="alone"), lambda ack: None)
 
     @property

@@ -22,7 +22,15 @@ class Pacer:
         self._duty = 1.0
         self._until: float | None = None
         self._worked_since = clock()
+        self._paused_s = 0.0
+        self._paused_at: float | None = None
         self._closed = False
+
+    def working(self) -> float:
+        """A clock in seconds that stands still during pauses: what work took is a difference of two. Any thread."""
+        with self._changed:
+            now = self._clock() if self._paused_at is None else self._paused_at
+            return now - self._paused_s
 
     def set(self, pace: Pace) -> None:
         """A new duty cycle; it ends with its lease."""
@@ -55,11 +63,15 @@ class Pacer:
             return
         with self._changed:
             worked = self._clock() - self._worked_since
-            paused_at = self._clock()
-            while (duty := self._now()) < 1.0 and not self._closed and not self._wanted():
-                due = worked * (1 / duty - 1) if duty > 0 else float("inf")
-                left = due - (self._clock() - paused_at)
-                if left <= 0:
-                    break
-                self._changed.wait(min(left, _LONGEST))
-        self._worked_since = self._clock()
+            self._paused_at = paused_at = self._clock()
+            try:
+                while (duty := self._now()) < 1.0 and not self._closed and not self._wanted():
+                    due = worked * (1 / duty - 1) if duty > 0 else float("inf")
+                    left = due - (self._clock() - paused_at)
+                    if left <= 0:
+                        break
+                    self._changed.wait(min(left, _LONGEST))
+            finally:  # a signal's handler may raise in the wait
+                self._worked_since = self._clock()
+                self._paused_s += self._worked_since - paused_at
+                self._paused_at = None

@@ -11,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from lull._errors import RuntimeRefusal
 from lull._torch.dice import Dice
 from lull._torch.inputs import storage_key
+from lull._torch.kernels import Chosen, Kernels, kernels_now
 
 if TYPE_CHECKING:
     from lull._torch.device import Device
@@ -41,17 +42,19 @@ def hold(buffers: Moving) -> list[Held]:
 
 @dataclass(frozen=True)
 class Ambient:
-    """What a forward pass depends on besides its arguments and its module: random state and autocast."""
+    """What a forward pass depends on besides its arguments and its module: random state, autocast, the kernels of
+    attention that may be taken."""
 
     dice: Dice
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
     cache: bool
+    kernels: Kernels
 
     @classmethod
     def now(cls, device: Device) -> Ambient:
         kinds = ("cpu",) if device.kind == "cpu" else ("cpu", device.kind)
         casts = tuple((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds)
-        return cls(Dice.now(device), casts, torch.is_autocast_cache_enabled())
+        return cls(Dice.now(device), casts, torch.is_autocast_cache_enabled(), kernels_now())
 
 
 class _Casts:
@@ -160,8 +163,9 @@ def differs(run: Run, seen: str) -> RuntimeRefusal:
     return RuntimeRefusal(
         f"elastic.backward block {run.name}: run again it saved {seen}, want the same: the block is not "
         "deterministic; something changes between two runs with the same input and random state (what it keeps in a "
-        "list or an object, a generator of its own, a kernel that is not deterministic): name "
-        "blocks= without it, or blocks=[]; the microbatch is undone"
+        "list or an object, a generator of its own, a kernel that is not deterministic, a mode that is on around it, "
+        "torch.compile around loss_fn, where blocks compiled one by one are wanted): name blocks= without it, or "
+        "blocks=[]; the microbatch is undone"
     )
 
 
@@ -178,7 +182,13 @@ def run_again(run: Run, origin: Origin) -> Saved:
     now = Dice.now(device)
     try:
         origin.ambient.dice.restore(device)
-        with _Swapped(origin.moving) as swapped, origin.attributes, torch.enable_grad(), _Casts(origin.ambient):
+        with (
+            _Swapped(origin.moving) as swapped,
+            origin.attributes,
+            torch.enable_grad(),
+            _Casts(origin.ambient),
+            Chosen(origin.ambient.kernels),
+        ):
             collector = _Collector(run, origin.inputs.keys | swapped.keys)
             with saved_tensors_hooks(collector.pack, collector.unpack):
                 origin.inputs.call(module.forward)

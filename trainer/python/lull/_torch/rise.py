@@ -2,55 +2,130 @@
 
 Interpreter garbage, workspaces that a library makes late and what the user's loop keeps all end up outside
 the pool. What is above the floor stands in the way of every order, since the device must show the job
-within floor and budget.
+within floor and budget: until it is granted it comes off what the pool may take.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from lull._floor import Answer
+from lull._greeting import say_bytes
 from lull._torch.dry import NOISE, Floor
 
 _log = logging.getLogger("lull")
 
-PATIENCE_S = 0.5
-"""Seconds that training waits for the sidecar's answer."""
+PATIENCE_S = 1.5
+"""Seconds that training waits for the sidecar's answer: more than the second for which the sidecar itself may wait
+for a bound to come down (handover/floor.go)."""
+
+AGAIN_S = 10.0
+"""Seconds after which a floor that was not granted is asked for again, where no budget comes before."""
+
+LEAST_S = 1.0
+"""Seconds between an answer and the next question, however many budgets come; not less than WORTH times what the
+question took, since training waited so long."""
+
+WORTH = 10.0
+
+_WHY = {
+    Answer.REFUSED: "the sidecar has no room for a floor of {}",
+    Answer.LATE: f"the sidecar did not answer within {PATIENCE_S} s when asked for a floor of {{}}",
+    Answer.GONE: "the sidecar is gone, and nobody can grant a floor of {}",
+}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question."""
+
+    answered: float
+    took: float
+    epoch: int
+    """Of the budget in force when it was asked."""
+    floor: int
+    """Bytes in force then."""
 
 
 class FloorWatch:
     """Looks between batches; call check on the training thread, outside an optimizer step."""
 
-    def __init__(self, outside: Callable[[], int], ask: Callable[[int, float], bool]) -> None:
+    def __init__(
+        self,
+        outside: Callable[[], int],
+        ask: Callable[[int, float], Answer],
+        *,
+        epoch: Callable[[], int] = lambda: 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._outside = outside
         """Bytes of the job outside the pool, beyond the baseline."""
         self._ask = ask
-        self._refused = 0
+        self._epoch = epoch
+        """Of the last budget."""
+        self._clock = clock
+        self._asked: _Asked | None = None
+        """The last question that was not granted."""
+        self._said: tuple[Answer, int] = (Answer.GRANTED, 0)
+        self._open = False
+        """Whether the last that was said is that a floor is wanted."""
+        self.uncovered = 0
+        """Bytes that a floor must have to cover what the last check found; 0 where the floor in force does."""
 
     def check(self, floor: Floor) -> Floor:
         """The floor in force: the same, or a higher one that was granted.
 
-        A refusal is logged once for each amount; the ledger then counts the excess as held.
+        One that is not granted is asked for again after AGAIN_S, and after each new budget. It is logged once for
+        each amount and reason.
         """
         now = self._outside()
-        if now + floor.step_peak + NOISE // 2 <= floor.bytes:
-            return floor
         wanted = now + floor.step_peak + NOISE
-        if wanted <= self._refused:
+        if wanted - NOISE // 2 <= floor.bytes:
+            self._settled(floor.bytes, risen=self._asked is not None and floor.bytes > self._asked.floor)
             return floor
-        if self._ask(wanted, PATIENCE_S):
-            self._refused = 0
-            return replace(floor, bytes=wanted)
-        self._refused = wanted + NOISE
-        _log.warning(
-            "floor: %d bytes are held outside the pool, want %d, and the sidecar has no room for a floor of %d; "
-            "the excess counts as activation memory",
-            now,
-            floor.bytes - floor.step_peak,
-            wanted,
-        )
+        if self._due():
+            asked, epoch = self._clock(), self._epoch()
+            answer = self._ask(wanted, PATIENCE_S)
+            if answer is Answer.GRANTED:
+                self._settled(wanted, risen=True)
+                return replace(floor, bytes=wanted)
+            answered = self._clock()
+            self._asked = _Asked(answered, answered - asked, epoch, floor.bytes)
+            self._tell(answer, now, wanted, floor)
+        self.uncovered = wanted - NOISE
         return floor
+
+    def _due(self) -> bool:
+        if self._asked is None:
+            return True
+        asked = self._asked
+        least = AGAIN_S if asked.epoch == self._epoch() else max(LEAST_S, WORTH * asked.took)
+        return self._clock() - asked.answered >= least
+
+    def _settled(self, bytes: int, risen: bool) -> None:
+        """Unless the floor rose, what was refused stays in mind: a need that swings around it must not ask each
+        time."""
+        if self._open:
+            _log.info("floor: %s are enough again for what is held outside the pool", say_bytes(bytes))
+        self.uncovered, self._open = 0, False
+        if risen:
+            self._asked, self._said = None, (Answer.GRANTED, 0)
+
+    def _tell(self, answer: Answer, now: int, wanted: int, floor: Floor) -> None:
+        if answer is self._said[0] and wanted <= self._said[1] + NOISE:
+            return
+        self._said, self._open = (answer, wanted), True
+        _log.warning(
+            "floor: %s are held outside the pool, want at most %s, and %s; the excess comes off the ceiling of "
+            "activation memory, and it is asked for again in %g s or at the next budget",
+            say_bytes(now),
+            say_bytes(floor.bytes - floor.step_peak),
+            _WHY[answer].format(say_bytes(wanted)),
+            AGAIN_S,
+        )
 
     def claim(self, floor: Floor, extra: int, pause: Callable[[], bool]) -> Floor:
         """The floor with `extra` bytes more, granted before they are taken.
@@ -59,15 +134,15 @@ class FloorWatch:
         asking. Without a sidecar there is nobody to wait for.
         """
         wanted = floor.bytes + extra
-        told = False
-        while not self._ask(wanted, PATIENCE_S):
-            if not told:
-                told = True
+        told = Answer.GRANTED
+        while (answer := self._ask(wanted, PATIENCE_S)) is not Answer.GRANTED:
+            if answer is not told:
+                told = answer
                 _log.warning(
-                    "floor: %d bytes more are needed for parameters that are trained from now on; the sidecar has no "
-                    "room for a floor of %d yet, and training waits for it",
-                    extra,
-                    wanted,
+                    "floor: %s more are needed for parameters that are trained from now on, and %s; training waits "
+                    "for it",
+                    say_bytes(extra),
+                    _WHY[answer].format(say_bytes(wanted)),
                 )
             if not pause():
                 break

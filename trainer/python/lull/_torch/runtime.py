@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from lull._agent import HelloState
 from lull._protocol import Ack, Budget, Pace, Progress, Report
 from lull._torch.account import by_category
+from lull._torch.allowance import Allowance
 from lull._torch.device import Device
 from lull._torch.dry import Floor, state_tensors
 from lull._torch.micro import Microbatches
@@ -44,6 +46,9 @@ class RuntimeSide(Microbatches):
         self._min_budget = min_budget
         self._on_drain = on_drain
         self._preferred = False
+        self._rising = threading.Lock()
+        self._outside_bytes = 0
+        """What a floor must cover for nothing outside the pool to be above it, as last looked at; 0: all is covered."""
         self._owned: tuple[int, dict[str, int]] = (-1, {})
 
     def hello(self) -> HelloState:
@@ -55,8 +60,8 @@ class RuntimeSide(Microbatches):
             device=self.device.label,
             floor=floor.bytes if floor else 0,
             floor_known=floor is not None,
-            ceiling=self.orders.ceiling,
-            held=pool.resident(),
+            ceiling=self.orders.allowance.held(self.orders.budget),
+            held=pool.resident() + self.orders.allowance.excess,
             baseline=self.baseline,
             min_budget=self.min_budget,
             suspended=0,
@@ -71,7 +76,19 @@ class RuntimeSide(Microbatches):
         return self._min_budget or (self.least if self.memory.known else 0)
 
     def apply(self, order: Budget, reply: Callable[[Ack], None]) -> None:
-        self.orders.apply(order, reply)
+        self._raise_floor(order.floor)  # every order repeats it: a grant that was replaced unread is not lost
+        self.orders.apply(order, reply, self._allowance)
+
+    def _raise_floor(self, bytes: int) -> None:
+        """A floor was granted, perhaps after training gave up waiting for it. Any thread."""
+        with self._rising:
+            if self.floor is not None and bytes > self.floor.bytes:
+                self.floor = replace(self.floor, bytes=bytes)
+
+    def _allowance(self) -> Allowance:
+        """By the floor in force."""
+        floor = self.floor.bytes if self.floor else 0
+        return Allowance(max(0, self._outside_bytes - floor) if self._outside_bytes else 0, self.least)
 
     def pace(self, pace: Pace) -> None:
         self._pacer.set(pace)

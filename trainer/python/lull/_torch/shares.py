@@ -10,13 +10,22 @@ from lull._errors import RuntimeRefusal
 
 
 def shares(size: int, reduction: str, weights: torch.Tensor | None) -> Callable[[int, int], float]:
-    """The factor of a microbatch's loss within the batch's."""
+    """The factor of a microbatch's loss within the batch's.
+
+    Raises RuntimeRefusal for weights that are not one number of at least 0 a sample, with a finite sum above 0.
+    """
     if weights is not None:
         if weights.dim() != 1 or weights.shape[0] != size:
             raise RuntimeRefusal(
                 f"elastic.backward weights: got shape {tuple(weights.shape)}, want ({size},); nothing was trained"
             )
         exact = weights.detach().to("cpu", torch.float64)
+        if below := [i for i, weight in enumerate(exact.tolist()) if weight < 0]:
+            raise RuntimeRefusal(
+                f"elastic.backward weights: sample {below[0]} has {float(exact[below[0]])}, want at least 0; weights "
+                "share out the batch's loss, and a sample that should count against it belongs into loss_fn; nothing "
+                "was trained"
+            )
         whole = float(exact.sum())
         if not 0 < whole < float("inf"):
             raise RuntimeRefusal(

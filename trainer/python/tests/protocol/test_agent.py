@@ -15,6 +15,7 @@ from handmade import FakeClock, Line, RecordingRuntime, Sidecar
 from lull._agent import MISSED_HEARTBEATS, Agent
 from lull._config import Config
 from lull._errors import LullError
+from lull._floor import Answer
 from lull._protocol import (
     Ack,
     Budget,
@@ -148,7 +149,7 @@ def test_error_line_is_logged_and_not_answered(
     line, _ = sidecar.welcome()
     line.send(Error("report", "bytes", "missing"), Ping(3))
     assert line.read() == Pong(3)
-    assert "the sidecar refused report bytes: missing" in caplog.text
+    assert "the sidecar refused report bytes: missing; training goes on with what it has" in caplog.text
 
 
 def test_garbage_beyond_the_limit_ends_the_connection_and_it_connects_again(start: Start, sidecar: Sidecar) -> None:
@@ -275,7 +276,11 @@ def test_silent_sidecar_is_left_and_looked_for_again(start: Start, sidecar: Side
 
 
 def test_lease_ends_at_the_min_budget_and_only_once(
-    start: Start, sidecar: Sidecar, runtime: RecordingRuntime, clock: FakeClock
+    start: Start,
+    sidecar: Sidecar,
+    runtime: RecordingRuntime,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     waits: list[float] = []
     over = threading.Event()
@@ -288,15 +293,21 @@ def test_lease_ends_at_the_min_budget_and_only_once(
             return True
         return False
 
-    start(Config(job="t", report_s=3600.0), clock=clock, wait=wait, rng=lambda: 1.0)
+    agent = start(Config(job="t", report_s=3600.0), clock=clock, wait=wait, rng=lambda: 1.0)
     line, _ = sidecar.welcome(lease_ms=10_000)
     line.synced()
     sidecar.refuse = True
     line.close()
     runtime.wait_for("lease_ended")
     over.set()
+    agent.close()
     assert runtime.calls.count("lease_ended") == 1
     assert runtime.ceiling == 10
+    said = [record.getMessage() for record in caplog.records if "lease" in record.getMessage()]
+    assert said == [
+        "lull agent: the lease is over: no line from /run/lull/lull.sock in 10 s; training goes on within 10 B of "
+        "activation memory (the last grant was 1000 B) until a sidecar grants more, which is looked for"
+    ]
     # Doubled up to 2 s, and the last pause before the end of the lease is cut to it.
     assert [round(w, 3) for w in waits[:7]] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
     assert sum(waits[:10]) >= 10.0 - 1e-9
@@ -319,14 +330,14 @@ def test_never_seen_sidecar_leaves_the_users_own_budget(
     assert done.wait(20)
     agent.close()
     assert runtime.calls == []
-    assert agent.request_floor(5, 0.0) is True  # nobody to ask
+    assert agent.request_floor(5, 0.0) is Answer.GRANTED  # nobody to ask
 
 
-def test_floor_is_granted_refused_or_times_out(start: Start, sidecar: Sidecar) -> None:
+def test_floor_is_granted_refused_late_or_the_sidecar_is_gone(start: Start, sidecar: Sidecar) -> None:
     agent = start()
     line, _ = sidecar.welcome()
     line.synced()
-    answers: list[bool] = []
+    answers: list[Answer] = []
 
     def ask(timeout: float) -> threading.Thread:
         thread = threading.Thread(target=lambda: answers.append(agent.request_floor(50, timeout)))
@@ -351,7 +362,8 @@ def test_floor_is_granted_refused_or_times_out(start: Start, sidecar: Sidecar) -
     thread = ask(20)
     line.close()
     thread.join()
-    assert answers == [True, False, False, False]
+    assert agent.request_floor(50, 20) is Answer.GONE, "at once: there is no connection"
+    assert answers == [Answer.GRANTED, Answer.REFUSED, Answer.LATE, Answer.GONE]
 
 
 def test_floor_asked_on_the_agents_thread_is_an_error(
@@ -431,7 +443,7 @@ def test_without_a_socket_no_sidecar_is_looked_for(start: Start, sidecar: Sideca
     agent = start(Config(socket="", job="t"))
     agent.close()
     assert sidecar.attempts == 0
-    assert agent.request_floor(5, 0.0) is True
+    assert agent.request_floor(5, 0.0) is Answer.GRANTED
 
 
 def test_runtime_that_raises_costs_a_connection_never_the_thread(
@@ -449,3 +461,26 @@ def test_runtime_that_raises_costs_a_connection_never_the_thread(
     line.ended()
     sidecar.welcome()
     assert "the connection is dropped and opened again" in caplog.text
+
+
+def test_connection_that_ends_before_a_welcome_is_told_unless_the_sidecar_said_why(
+    start: Start, sidecar: Sidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody else's socket, or a sidecar that takes no such trainer."""
+    caplog.set_level(logging.WARNING, "lull")
+    agent = start()
+    for why in (Error("connect", "uid", "1000 is not allowed"), None):
+        for _ in range(2):
+            line = sidecar.accept()
+            line.read()
+            if why is not None:
+                line.send(why)
+            line.close()
+    line = sidecar.accept()
+    line.read()
+    agent.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "lull agent: the sidecar refused connect uid: 1000 is not allowed; training goes on with what it has",
+        "lull agent: connect /run/lull/lull.sock: it was closed before a welcome, want a sidecar of this version; "
+        "training goes on with what it has, and it is tried again",
+    ]

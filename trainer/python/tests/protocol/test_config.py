@@ -81,6 +81,18 @@ def test_token_is_not_printed() -> None:
             {"LULL_RELEASE": "fast"},
             "config release: got 'fast', want one of slots, next-saved, microbatch, batch",
         ),
+        *(
+            ({"LULL_SOCKET": bad}, f"config socket: got '{bad}', want a path, tcp://host:port or \"\" (LULL_SOCKET)")
+            for bad in (
+                "http://x:1",
+                "tcp://host",
+                "tcp://:1",
+                "tcp://host:x",
+                "tcp://h:65536",
+                "tcp://h/x:1",
+                "tcp://",
+            )
+        ),
         ({"LULL_LOG": "loud"}, "config log: got 'loud', want one of debug, info, warning, error"),
         (
             {"LULL_BUDGET": "1B", "LULL_MIN_BUDGET": "2B"},
@@ -91,12 +103,19 @@ def test_token_is_not_printed() -> None:
 def test_error_names_key_value_and_rule(env: dict[str, str], want: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config.from_env(env)
-    assert str(caught.value) == want
+    assert str(caught.value) == f"{want}; nothing is started"
     assert isinstance(caught.value, LullError)
 
 
+@pytest.mark.parametrize("good", ["", "/run/x", "here.sock", "tcp://host:1", "tcp://[::1]:65535", "tcp://10.0.0.1:1"])
+def test_addresses_that_may_be(good: str) -> None:
+    assert Config.from_env({"LULL_SOCKET": good}).socket == good
+
+
 def test_times_must_be_positive() -> None:
-    with pytest.raises(ConfigError, match=r"want positive seconds, the first backoff at most the longest$"):
+    with pytest.raises(
+        ConfigError, match=r"want positive seconds, the first backoff at most the longest; nothing is started$"
+    ):
         Config(backoff_first_s=3.0, backoff_max_s=2.0)
 
 

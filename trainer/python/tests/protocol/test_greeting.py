@@ -10,6 +10,7 @@ from handmade import RecordingRuntime, Sidecar
 
 from lull._agent import Agent, HelloState
 from lull._config import Config
+from lull._floor import Answer
 from lull._greeting import PATIENCE_S, Greeting, say_bytes
 from lull._protocol import Budget, Error, Welcome
 
@@ -102,7 +103,7 @@ def test_refused_device_is_told_in_the_sidecars_words_and_the_job_is_alone(
     line.report()  # at once, so that the runtime can look
     assert agent.refused == "got gpu9, want one of host0"
     assert not agent.connected
-    assert agent.request_floor(5, 0.0) is True, "nobody to ask"
+    assert agent.request_floor(5, 0.0) is Answer.GRANTED, "nobody to ask"
     assert (
         "which refused the device 'gpu9' (LULL_DEVICE): got gpu9, want one of host0; training goes on alone with "
         "its own budget"
@@ -126,5 +127,5 @@ def test_job_whose_memory_cannot_be_read_is_told_and_asks_for_nothing(
     line.synced()
     assert "the sidecar refused hello pid: the sidecar cannot read this process's memory" in caplog.text
     assert agent.connected, "it is not alone: it stays at its min budget"
-    assert agent.request_floor(5, 0.0) is True, "nobody counts it"
+    assert agent.request_floor(5, 0.0) is Answer.GRANTED, "nobody counts it"
     assert runtime.calls == []

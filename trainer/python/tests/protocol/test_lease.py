@@ -25,6 +25,19 @@ def test_lease_ends_once_and_counts_from_the_last_line() -> None:
     assert [(now, lease.ends(now)) for now, _ in at] == at
 
 
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=20))
+def test_each_silence_ends_the_lease_once(silences: list[int]) -> None:
+    """A line after the end makes it run again, without another welcome."""
+    lease, now, ended = Lease(), 0.0, 0
+    lease.start(10.0, now)
+    for silence in silences:
+        ended += sum(lease.ends(now + silence * part) for part in (0.5, 0.9, 1.0))
+        now += silence
+        lease.heard(now)
+        assert lease.cap(60.0, now) == pytest.approx(10.0)
+    assert ended == sum(silence >= 10 for silence in silences)
+
+
 def test_welcome_starts_a_new_lease() -> None:
     lease = Lease()
     lease.start(10.0, now=0.0)

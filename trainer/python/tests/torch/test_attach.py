@@ -18,6 +18,7 @@ import torch.nn as nn
 import lull
 from lull._agent import Agent
 from lull._config import Config
+from lull._floor import Answer
 from lull._protocol import Budget
 from lull._torch.single import PLACE
 
@@ -106,8 +107,8 @@ class Sidecar:
     def close(self) -> None:
         self.connected = False
 
-    def request_floor(self, bytes: int, timeout: float) -> bool:
-        return True
+    def request_floor(self, bytes: int, timeout: float) -> Answer:
+        return Answer.GRANTED
 
 
 def trained(sidecar: Sidecar, **options: Any) -> lull.Elastic:

@@ -235,7 +235,8 @@ def test_refusal_for_want_of_memory_names_the_allocators_error_as_its_cause() ->
 
     with pytest.raises(
         lull.RuntimeRefusal,
-        match=rf"budget: a microbatch of 1 does not fit into {64 * MIB} bytes, want about \d+; the m",
+        match=r"budget: a microbatch of 1 does not fit into 64\.0 MiB, want about [0-9.]+ MiB in budget= or "
+        r"LULL_BUDGET \(a number without a unit is bytes\); the m",
     ) as refused:
         elastic.backward(x, loss)
     assert "DefaultCPUAllocator" in str(refused.value.__cause__)

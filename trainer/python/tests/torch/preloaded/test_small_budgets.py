@@ -14,10 +14,12 @@ import torch
 import torch.nn as nn
 
 import lull
+from lull._errors import RuntimeRefusal
+from lull._greeting import say_bytes
 from lull._torch.micro import _TRIES, _Failure
 
 sys.path.insert(0, str(Path(__file__).parent))
-from models import MIB, Gpt, Mlp, Recorder, text_loss
+from models import MIB, Gpt, Mlp, Recorder, attach, text_loss
 
 pytestmark = pytest.mark.cpu
 
@@ -107,8 +109,8 @@ def test_waiting_for_a_budget_in_which_one_sample_fits_is_said_once(caplog: pyte
         rec.elastic.backward(ids, text_loss(model))
     said = [r.getMessage() for r in caplog.records if "training waits" in r.getMessage()]
     assert said == [
-        f"elastic.backward: a microbatch of 1 does not fit into 1 bytes, want about {rec.elastic.least}; training "
-        "waits for a larger budget"
+        f"elastic.backward: a microbatch of 1 does not fit into 1 B, want about {say_bytes(rec.elastic.least)}; "
+        "training waits for a larger budget"
     ]
     assert waits[:4] == [1.0] * 4
     rec.elastic.close()
@@ -190,3 +192,21 @@ def test_storm_between_nothing_and_plenty_does_not_end_the_job() -> None:
         calm.cancel()
         thread.join()
         rec.elastic.close()
+
+
+@pytest.mark.parametrize("budget", [0, 1, "512", "64KiB"])
+def test_budget_that_is_far_too_small_is_refused_in_words(budget: int | str) -> None:
+    """A number without a unit is bytes, which few mean."""
+    torch.manual_seed(1)
+    model = Gpt(width=192)
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), budget=budget)
+    said = say_bytes(elastic.orders.ceiling)
+    with pytest.raises(
+        RuntimeRefusal,
+        match=rf"budget: a dry step of 1 does not fit into {said}, want more in budget= or LULL_BUDGET \(a number "
+        r"without a unit is bytes\); nothing was trained$",
+    ) as refused:
+        elastic.backward(torch.randint(0, 256, (4, 65)), text_loss(model))
+    assert "DefaultCPUAllocator" in str(refused.value.__cause__)
+    assert elastic.device.pool.in_use() == 0
+    assert all(p.grad is None for p in model.parameters())

@@ -49,6 +49,24 @@ def test_tensor_that_nobody_trains_here_is_refused_and_its_gradient_is_as_it_was
             elastic.close()
 
 
+def test_gradient_that_the_user_made_since_an_earlier_batch_stays() -> None:
+    model, x = net(), torch.randn(1, 8).double()
+    scale = torch.ones(4, dtype=torch.float64)
+    elastic = lull.attach(
+        model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="", partition="trusted"
+    )
+    try:
+        elastic.backward(x, lambda b: model(b).square().mean())
+        scale.requires_grad_()
+        elastic.backward(x, lambda b: (model(b) * scale).square().mean())  # once it may be loss_fn's own
+        scale.grad = torch.full((4,), 5.0, dtype=torch.float64)
+        with pytest.raises(RuntimeRefusal, match=STRANGER):
+            elastic.backward(x, lambda b: (model(b) * scale).square().mean())
+        assert torch.equal(scale.grad, torch.full((4,), 5.0, dtype=torch.float64))
+    finally:
+        elastic.close()
+
+
 @pytest.mark.parametrize("trusted", [False, True])
 def test_loss_head_with_its_own_optimizer_is_right_once_attach_knows_it(trusted: bool) -> None:
     model, head = net(), nn.Linear(4, 2).double()
@@ -112,3 +130,55 @@ def test_leaf_that_the_loss_makes_itself_is_no_stranger() -> None:
     want = [p.grad for p in model.parameters() if p.grad is not None]
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [nn.Parameter, torch.Tensor.requires_grad_])
+@pytest.mark.parametrize("had", [False, True])
+@pytest.mark.parametrize("at", [{5}, {2, 9}, {11}])
+def test_stranger_that_only_some_samples_reach_is_refused_and_its_gradient_is_that_of_whole_batches(
+    at: set[int], had: bool, kind: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Each microbatch may reach another tensor: the first ones, and the dry step, say nothing of the others."""
+    model, x = net(), torch.randn(12, 8).double()
+    marks = torch.tensor([float(i in at) for i in range(12)])
+    scale = kind(torch.ones(4, dtype=torch.float64))
+    before = torch.full((4,), 3.0, dtype=torch.float64) if had else None
+    scale.grad = None if before is None else before.clone()
+    elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="")
+    elastic._next_size = lambda left: 1  # type: ignore[method-assign]
+
+    def loss(pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        out = model(pair[0])
+        return (out * scale if pair[1].any() else out).square().mean()
+
+    want = before
+    if kind is not nn.Parameter and len(at) == 1:  # the first batch may have made it, and is done; not so the second
+        one = slice(min(at), min(at) + 1)
+        (first,) = torch.autograd.grad(loss((x[one], marks[one])) / 12, scale)
+        want = first if before is None else before + first
+
+    def train() -> None:
+        for _ in range(2):  # what one call made is seen once: it is what lives on that is refused
+            model.zero_grad()
+            elastic.backward((x, marks), loss)
+
+    try:
+        with pytest.raises(RuntimeRefusal, match=STRANGER):
+            train()
+        assert scale.grad is want or torch.allclose(scale.grad, want, rtol=1e-12)
+        assert all(p.grad is None for p in model.parameters())
+    finally:
+        elastic.close()
+
+
+def test_loss_that_is_a_strange_parameter_itself_is_refused() -> None:
+    model, x, own = net(), torch.randn(12, 8).double(), nn.Parameter(torch.ones(()))
+    elastic = lull.attach(
+        model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="", partition="trusted"
+    )
+    try:
+        with pytest.raises(RuntimeRefusal, match=r"depends on a tensor of shape \(\)"):
+            elastic.backward(x, lambda b: own)
+        assert own.grad is None
+    finally:
+        elastic.close()

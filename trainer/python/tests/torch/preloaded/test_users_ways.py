@@ -13,6 +13,7 @@ from torch.nn.functional import mse_loss
 
 import lull
 from lull._errors import RuntimeRefusal
+from lull._floor import Answer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from models import MIB
@@ -133,9 +134,9 @@ def test_parameter_is_unfrozen_only_after_its_floor_was_asked_for() -> None:
         refused = ""
         connected = True
 
-        def request_floor(self, bytes: int, timeout: float) -> bool:
+        def request_floor(self, bytes: int, timeout: float) -> Answer:
             asked.append((bytes, len(elastic._gradients.tensors())))
-            return len(asked) > 1
+            return Answer.GRANTED if len(asked) > 1 else Answer.REFUSED
 
         def close(self) -> None: ...
 

@@ -1,0 +1,81 @@
+"""What the job holds outside the pool, above its floor, comes off the pool until the floor is granted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lull._floor import Answer
+from lull._protocol import Ack, Budget
+
+sys.path.insert(0, str(Path(__file__).parent))
+from models import MIB, Gpt, attach, text_loss
+
+pytestmark = pytest.mark.cpu
+
+HELD = 64 * MIB
+GRANTED = 256 * MIB
+
+
+class Agent:
+    """A sidecar that has no room, or is slow to say so."""
+
+    refused = ""
+    connected = True
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[int] = []
+
+    def request_floor(self, bytes: int, timeout: float) -> Answer:
+        self.asked.append(bytes)
+        return self.answer
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("answer", [Answer.REFUSED, Answer.LATE, Answer.GONE])
+def test_what_is_not_granted_comes_off_the_pool_and_a_late_grant_gives_it_back(answer: Answer) -> None:
+    torch.manual_seed(3)
+    model = Gpt()
+    elastic = attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=GRANTED)
+    ids, acks = torch.randint(0, 256, (8, 65)), list[Ack]()
+    elastic.backward(ids, text_loss(model))
+    agent = elastic.agent = Agent(answer)
+    elastic.apply(Budget(1, GRANTED), acks.append)
+    kept = bytearray(b"x" * HELD)  # what a user's loop keeps
+    elastic.backward(ids, text_loss(model))
+    assert len(agent.asked) == 1
+    assert elastic.floor is not None
+    excess = elastic.orders.allowance.excess
+    assert HELD // 2 < excess < HELD * 2
+    assert elastic.orders.ceiling == GRANTED - excess
+    state = elastic.hello()
+    assert (state.ceiling, state.floor) == (GRANTED, elastic.floor.bytes)
+    assert acks[-1].held == GRANTED
+    assert state.held == elastic.device.pool.resident() + excess
+
+    elastic.apply(Budget(2, HELD + 32 * MIB), acks.append)
+    assert elastic.orders.ceiling == HELD + 32 * MIB - excess, "a budget is for all that the device shows"
+    elastic.apply(Budget(3, 1 * MIB), acks.append)
+    assert elastic.orders.ceiling == 1 * MIB, "the excess takes nothing of what the smallest microbatch needs"
+    assert (acks[-1].how, acks[-1].held) == ("part", 1 * MIB + excess)
+    least = elastic.least
+    elastic.apply(Budget(4, least), acks.append)
+    assert elastic.orders.ceiling == least
+    assert (acks[-1].how, acks[-1].held) == ("part", least + excess), "a promise of what may be held, not of what is"
+    assert elastic.hello().ceiling == least + excess
+
+    lower = GRANTED - 32 * MIB
+    elastic.apply(Budget(5, lower, 0, "arrival", agent.asked[0]), acks.append)
+    assert elastic.floor.bytes == agent.asked[0], "training has long gone on"
+    assert (elastic.orders.allowance.excess, elastic.orders.ceiling) == (0, lower), "each order repeats the floor"
+    assert (acks[-1].how, acks[-1].held) == ("nothing", lower)
+    elastic.apply(Budget(6, GRANTED, 0, "floor", 1), acks.append)
+    assert elastic.floor.bytes == agent.asked[0], "an answer to an earlier, smaller question"
+    elastic.backward(ids, text_loss(model))
+    assert len(agent.asked) == 1
+    del kept
