@@ -1,8 +1,11 @@
-"""Splits a batch along dimension 0, whatever tuples, lists and dicts its tensors lie in."""
+"""Splits a batch along dimension 0, whatever tuples, lists, mappings and dataclasses its tensors lie in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -11,15 +14,65 @@ from torch.utils import _pytree as pytree
 from lull._errors import RuntimeRefusal
 
 
+def _inside(leaf: Any) -> dict[Any, Any] | None:
+    """What lies in a mapping or dataclass that PyTorch takes for a leaf; None for a true leaf."""
+    if isinstance(leaf, Mapping):
+        return dict(leaf)
+    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, (type, torch.nn.Module)):
+        return {f.name: getattr(leaf, f.name) for f in dataclasses.fields(leaf) if f.init}
+    return None
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    for leaf in pytree.tree_leaves(tree):
+        inside = _inside(leaf)
+        if inside is None:
+            yield leaf
+        else:
+            yield from _leaves(list(inside.values()))
+
+
+def _map(change: Callable[[Any], Any], tree: Any) -> Any:
+    """The batch with its leaves changed. A mapping or dataclass in which nothing changes stays itself."""
+
+    def opened(leaf: Any) -> Any:
+        inside = _inside(leaf)
+        if inside is None:
+            return change(leaf)
+        made = {key: _map(change, value) for key, value in inside.items()}
+        return leaf if all(made[key] is value for key, value in inside.items()) else _again(leaf, made)
+
+    return pytree.tree_map(opened, tree)
+
+
+def _again(old: Any, values: dict[Any, Any]) -> Any:
+    """The same type with these values; a plain dict for a mapping that cannot be made from one."""
+    if isinstance(old, UserDict):
+        new = copy(old)
+        new.data = values
+        return new
+    try:
+        kind: Callable[..., Any] = type(old)
+        return kind(values) if isinstance(old, Mapping) else dataclasses.replace(old, **values)
+    except (TypeError, ValueError) as e:
+        if isinstance(old, Mapping):
+            return values
+        raise RuntimeRefusal(
+            f"elastic.backward batch: {type(old).__name__} cannot be made again from its fields ({e}), want a "
+            "dataclass that dataclasses.replace copies, or a dict; nothing was trained"
+        ) from e
+
+
 def batch_size(batch: Any) -> int:
     """Samples in a batch: the length of its first tensor that has a dimension."""
-    for leaf in pytree.tree_leaves(batch):
+    for leaf in _leaves(batch):
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
             if leaf.shape[0] == 0:
                 break
             return int(leaf.shape[0])
     raise RuntimeRefusal(
-        "elastic.backward batch: no tensor with samples along dimension 0, want at least one; nothing was trained"
+        f"elastic.backward batch: no tensor with samples along dimension 0 in a {type(batch).__name__}, want at least "
+        "one, in tuples, lists, mappings or dataclasses; nothing was trained"
     )
 
 
@@ -31,7 +84,7 @@ def part(batch: Any, start: int, stop: int, size: int) -> Any:
             return leaf[start:stop]
         return leaf
 
-    return pytree.tree_map(cut, batch)
+    return _map(cut, batch)
 
 
 def spread_copy(batch: Any, at: Sequence[int], size: int) -> Any:
@@ -45,7 +98,7 @@ def spread_copy(batch: Any, at: Sequence[int], size: int) -> Any:
         found = found.index_select(0, torch.tensor(at, device=leaf.device)) if rows else found.clone()
         return found.requires_grad_(leaf.requires_grad)
 
-    return pytree.tree_map(copied, batch)
+    return _map(copied, batch)
 
 
 def sample_copy(batch: Any, stop: int, size: int) -> Any:
@@ -54,12 +107,12 @@ def sample_copy(batch: Any, stop: int, size: int) -> Any:
     def copied(leaf: Any) -> Any:
         return leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
 
-    return pytree.tree_map(copied, part(batch, 0, stop, size))
+    return _map(copied, part(batch, 0, stop, size))
 
 
 def refuse_edits(copy: Any) -> None:
     """Raises RuntimeRefusal when a sample_copy was edited: a microbatch that is undone would be edited twice."""
-    if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in pytree.tree_leaves(copy)):
+    if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in _leaves(copy)):
         raise RuntimeRefusal(
             "elastic.backward loss_fn: it edits its batch in place, which a microbatch that is undone would see "
             "twice; want a copy edited instead (x = x * 2); nothing was trained"
