@@ -18,7 +18,7 @@ from lull._torch.device import Device
 from lull._torch.floor import measure
 from lull._torch.foreign import refuse_hooks
 from lull._torch.grads import Gradients, buffer_bytes
-from lull._torch.leaves import known_leaves
+from lull._torch.leaves import Given, known_leaves
 from lull._torch.micro import LossFn
 from lull._torch.nature import by_nature
 from lull._torch.rise import PATIENCE_S, FloorWatch
@@ -88,8 +88,8 @@ class Elastic(RuntimeSide):
     ) -> torch.Tensor:
         """Adds the gradient of loss_fn over the batch to .grad and returns the loss, detached.
 
-        The batch is a tensor, or tuples, lists and dicts of tensors, with samples along dimension 0. It runs
-        in microbatches that fit the budget. `reduction` is what loss_fn does over its samples: "mean" or
+        The batch is a tensor, or tuples, lists, mappings and dataclasses of tensors, with samples along dimension 0. It
+        runs in microbatches that fit the budget. `reduction` is what loss_fn does over its samples: "mean" or
         "sum"; `weights` has one number a sample where loss_fn divides by their sum (tokens, say). `scaler`
         is a torch.amp.GradScaler. Call optimizer.step() afterwards as always.
 
@@ -164,6 +164,7 @@ class Elastic(RuntimeSide):
         self._gradients.begin_batch()
         self._known = known_leaves(self._params, batch)
         self._leaves.begin_batch()
+        self._given = Given(batch)
         total: torch.Tensor | None = None
         done = 0
         whole = False

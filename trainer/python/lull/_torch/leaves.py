@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from lull._errors import RuntimeRefusal
+from lull._torch.batch import leaves_in
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
@@ -39,7 +39,7 @@ def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
 
 def known_leaves(params: list[torch.nn.Parameter], batch: Any) -> set[int]:
     """What may get a gradient: the parameters that are trained, and the batch itself; by id."""
-    return {*map(id, params), *(id(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor))}
+    return {*map(id, params), *(id(leaf) for leaf in leaves_in(batch) if isinstance(leaf, torch.Tensor))}
 
 
 class Leaves:
@@ -80,6 +80,25 @@ class Leaves:
         for leaf in others:
             self._before[id(leaf)] = (weakref.ref(leaf), (None if leaf.grad is None else leaf.grad.clone(),))
         return others
+
+
+class Given:
+    """The gradients of a batch's own tensors, to which a microbatch that is undone must have added nothing."""
+
+    def __init__(self, batch: Any) -> None:
+        tensors = [leaf for leaf in leaves_in(batch) if isinstance(leaf, torch.Tensor)]
+        self._leaves = [leaf for leaf in tensors if leaf.requires_grad and leaf.is_leaf]
+        self._before: list[torch.Tensor | None] = []
+
+    def keep(self) -> None:
+        """Before a microbatch."""
+        self._before = [None if leaf.grad is None else leaf.grad.clone() for leaf in self._leaves]
+
+    def restore(self) -> None:
+        """After one that is undone."""
+        for leaf, grad in zip(self._leaves, self._before, strict=False):
+            leaf.grad = grad
+        self._before = []
 
 
 @contextmanager

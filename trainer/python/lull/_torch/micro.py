@@ -18,7 +18,7 @@ from lull._torch.device import Device
 from lull._torch.grads import Gradients
 from lull._torch.hooks import SegmentHooks
 from lull._torch.inputs import storage_key
-from lull._torch.leaves import Leaves
+from lull._torch.leaves import Given, Leaves
 from lull._torch.model import Model
 from lull._torch.orders import Orders
 from lull._torch.owed import Discard
@@ -101,6 +101,7 @@ class Microbatches:
         self._stuck: dict[str, str] = {}
         self._movers: Movers = set()
         self._leaves = Leaves()
+        self._given = Given(())
         self._known: set[int] = set()
         """What may get a gradient from the next backward pass, by id."""
         self._table: Table | None = None
@@ -131,6 +132,7 @@ class Microbatches:
 
     def _attempt(self, micro: Any, loss_fn: LossFn, share: float, samples: int, scaler: Any) -> torch.Tensor | None:
         """One microbatch: commits and returns its loss, or leaves no trace and returns None."""
+        self._given.keep()
         snapshot = Snapshot(self.device, self.model, self._movers)
         table = self._new_table()
         pool = self.device.pool
@@ -218,6 +220,7 @@ class Microbatches:
     def _undo(self, table: Table, snapshot: Snapshot, *, keep_made: bool = False) -> None:
         self._finish(table)
         self._gradients.undo()
+        self._given.restore()
         self._movers |= snapshot.restore(keep_made=keep_made)
 
     def _finish(self, table: Table) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch.nn.functional import mse_loss
 
 import lull
 from lull._errors import RuntimeRefusal
+from lull._torch.owed import Discard
 
 sys.path.insert(0, str(Path(__file__).parent))
 from models import MIB
@@ -47,6 +50,45 @@ def test_tensor_that_nobody_trains_here_is_refused_and_its_gradient_is_as_it_was
             assert all(p.grad is None for p in model.parameters())
         finally:
             elastic.close()
+
+
+@pytest.mark.parametrize("had", [False, True])
+@pytest.mark.parametrize("wrap", [lambda x, y: (x, y), lambda x, y: UserDict(x=x, y=y)])
+def test_batch_that_wants_a_gradient_gets_it_once_whatever_is_undone(
+    had: bool, wrap: Callable[[torch.Tensor, torch.Tensor], Any]
+) -> None:
+    model, x, y = net(), torch.randn(12, 8).double().requires_grad_(), torch.randn(12, 4).double()
+    before = torch.randn(12, 8).double() if had else None
+    x.grad = None if before is None else before.clone()
+    elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="")
+    elastic._next_size = lambda left: min(left, 4)  # type: ignore[method-assign]
+    undone: list[int] = []
+
+    def loss(b: Any) -> torch.Tensor:
+        inputs, wanted = (b["x"], b["y"]) if isinstance(b, UserDict) else b
+        return mse_loss(model(inputs), wanted)
+
+    real = elastic._pass
+
+    def passed(*args: Any) -> torch.Tensor:
+        """Undone at its end, as for an order that comes late in the backward pass."""
+        got = real(*args)
+        if elastic.floor is not None and len(undone) < 3:
+            undone.append(1)
+            raise Discard
+        return got
+
+    elastic._pass = passed  # type: ignore[method-assign]
+    try:
+        elastic.backward(wrap(x, y), loss)
+    finally:
+        elastic.close()
+    assert len(undone) == 3
+    got, x.grad = x.grad, None
+    model.zero_grad()
+    mse_loss(model(x), y).backward()
+    want = x.grad if before is None else before + x.grad
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
 
 
 def test_gradient_that_the_user_made_since_an_earlier_batch_stays() -> None:
