@@ -24,7 +24,19 @@ const (
 // it.
 type health struct {
 	down   atomic.Bool
-	misses int // of checks in a row; the checker's own
+	seen   atomic.Bool            // a check has succeeded once
+	why    atomic.Pointer[string] // of the last check that failed
+	misses int                    // of checks in a row; the checker's own
+	told   bool                   // Check has said that it is down; the checker's own
+}
+
+// Health is what is known of one upstream.
+type Health struct {
+	Name string
+	// Up says that it has answered and is not down.
+	Up bool
+	// Problem says why not, "" where it is up.
+	Problem string
 }
 
 // healths are those of all upstreams that any config has named.
@@ -79,21 +91,50 @@ func (x *exchange) elsewhere(ctx context.Context, err error) bool {
 // what err means, or that there is no choice of upstreams.
 func (p *Proxy) failed(ctx context.Context, u upstream, err error) bool {
 	var op *net.OpError
-	if !p.cfg.Failover || ctx.Err() != nil || !errors.As(err, &op) || op.Op != "dial" {
+	if ctx.Err() != nil || !errors.As(err, &op) || op.Op != "dial" {
 		return false
 	}
+	text := op.Error()
+	u.health.why.Store(&text)
 	u.health.down.Store(true)
-	return true
+	return p.cfg.Failover
+}
+
+// Health is what is known of every upstream, in the config's order.
+func (p *Proxy) Health() []Health {
+	out := make([]Health, len(p.upstreams))
+	for i, u := range p.upstreams {
+		out[i] = Health{Name: u.name, Up: u.health.seen.Load() && !u.health.down.Load()}
+		if out[i].Up {
+			continue
+		}
+		out[i].Problem = "it has not been asked yet how it is"
+		if why := u.health.why.Load(); why != nil {
+			out[i].Problem = "GET /health: " + *why
+		}
+	}
+	return out
+}
+
+// HasChoice says that requests may go to more than one upstream.
+func (p *Proxy) HasChoice() bool { return p.cfg.Failover && len(p.upstreams) > 1 }
+
+// Serving is the name of the upstream that a request goes to which comes now, ""
+// where none is up.
+func (p *Proxy) Serving() string {
+	u := p.upstreams[p.pick()]
+	if !u.health.seen.Load() || u.health.down.Load() {
+		return ""
+	}
+	return u.name
 }
 
 // Check asks every upstream once how it is (GET /health) and returns the names of
-// those whose state has changed by it. One goroutine at a time may call it, also on
-// Proxies that share their connections. Any answer but a 5xx is a sign of life:
-// not every server has that path.
+// those that went down and came up since it last said so, by it or by a request.
+// One goroutine at a time may call it, also on Proxies that share their
+// connections. Any answer but a 5xx is a sign of life: not every server has that
+// path.
 func (p *Proxy) Check(ctx context.Context) (up, down []string) {
-	if !p.cfg.Failover {
-		return nil, nil
-	}
 	alive := make([]error, len(p.upstreams))
 	var all sync.WaitGroup
 	for i, u := range p.upstreams {
@@ -104,13 +145,15 @@ func (p *Proxy) Check(ctx context.Context) (up, down []string) {
 		return nil, nil
 	}
 	for i, u := range p.upstreams {
-		was := u.health.down.Load()
-		u.health.note(alive[i])
-		switch now := u.health.down.Load(); {
-		case was && !now:
-			up = append(up, u.name)
-		case !was && now:
-			down = append(down, u.name)
+		h := u.health
+		was := h.down.Load() // a request may have met it before the check
+		h.note(alive[i])
+		now := h.down.Load()
+		if (was || now) && !h.told {
+			h.told, down = true, append(down, u.name)
+		}
+		if h.told && !now {
+			h.told, up = false, append(up, u.name)
 		}
 	}
 	return up, down
@@ -120,9 +163,12 @@ func (p *Proxy) Check(ctx context.Context) (up, down []string) {
 func (h *health) note(err error) {
 	if err == nil {
 		h.misses = 0
+		h.seen.Store(true)
 		h.down.Store(false)
 		return
 	}
+	text := err.Error()
+	h.why.Store(&text)
 	if h.misses++; h.misses >= missesForDown || errors.Is(err, syscall.ECONNREFUSED) {
 		h.down.Store(true)
 	}

@@ -190,7 +190,11 @@ func TestUpstreamsKeyIsReadAgain(t *testing.T) {
 		}
 	}
 	write("first-key\n")
-	l := newLone(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("Authorization") }), func(f *config.File) { f.Proxy.UpstreamKeyFile = path }, nil)
+	l := newLone(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == chatPath {
+			seen <- r.Header.Get("Authorization")
+		}
+	}), func(f *config.File) { f.Proxy.UpstreamKeyFile = path }, nil)
 	l.chat("")
 	write("second-key")
 	if _, _, err := l.sidecar.Reload(l.file); err != nil {

@@ -198,19 +198,11 @@ func (s *Sidecar) trainerConfig() trainer.Config {
 	return c
 }
 
-// State, Handovers and Problems make the Sidecar the admin API's Source.
+// State, Handovers and Ready make the Sidecar the admin API's Source.
 func (s *Sidecar) State() any { return s.loop.view.read() }
 
 // Handovers are the last ones, newest first.
 func (s *Sidecar) Handovers() any { return s.loop.recent.newestFirst() }
-
-// Problems says in sentences why the sidecar is not ready.
-func (s *Sidecar) Problems() []string {
-	if s.closing.Load() {
-		return []string{"draining"}
-	}
-	return s.loop.view.read().Problems
-}
 
 // allowed adds the sidecar's own user and root to the config's.
 func allowed(uids []int) []uint32 {

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/engine"
 )
 
 func TestRequestsFollowTheUpstreamsHealth(t *testing.T) {
@@ -25,6 +27,10 @@ func TestRequestsFollowTheUpstreamsHealth(t *testing.T) {
 	first.Close()
 	l.chat("second") // at once: it could not be dialled
 	l.chat("second")
+	l.logged(`upstream is down; requests go to the first that is not" engine=front serving=main`)
+	if ready, problems := l.readyz(); !ready || !strings.Contains(problems, "upstream front: GET /health: dial tcp "+addr) {
+		t.Errorf("ready %v: %s; want ready, and the one that is down named", ready, problems)
+	}
 	again, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +39,71 @@ func TestRequestsFollowTheUpstreamsHealth(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { _ = back.Serve(again); close(ended) }() // ends when the test closes it
 	defer func() { back.Close(); <-ended }()
-	l.logged(`upstream is up again" engine=front`)
+	l.logged(`upstream is up again" engine=front serving=front`)
 	l.chat("first")
+}
+
+// readyz is /readyz's answer.
+func (l *lone) readyz() (ready bool, body string) {
+	l.t.Helper()
+	status, _, body, err := l.call(http.MethodGet, l.admin+"/readyz", "", nil)
+	if err != nil || (status == 200) != strings.Contains(body, `"ready":true`) {
+		l.t.Errorf("readyz: %d %s, %v; want its status to be what it says", status, body, err)
+	}
+	return status == 200, body
+}
+
+func TestReadyOnceAnUpstreamHasAnswered(t *testing.T) {
+	first := httptest.NewServer(whole("first"))
+	addr := strings.TrimPrefix(first.URL, "http://")
+	first.Close()
+	l := newLone(t, whole("nobody's"), func(f *config.File) { f.Engines[0].URL = first.URL }, nil)
+	l.logged(`upstream is down and no other serves; requests get its error" engine=main`)
+	want := `{"problems":["upstream main: GET /health: dial tcp ` + addr + `: connect: connection refused"],"ready":false}`
+	if ready, body := l.readyz(); ready || body != want {
+		t.Errorf("ready %v: %s, want %s", ready, body, want)
+	}
+	again, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := &http.Server{Handler: whole("first")}
+	ended := make(chan struct{})
+	go func() { _ = back.Serve(again); close(ended) }() // ends when the test closes it
+	defer func() { back.Close(); <-ended }()
+	l.logged(`upstream is up again" engine=main serving=main`)
+	if ready, body := l.readyz(); !ready || body != `{"problems":[],"ready":true}` {
+		t.Errorf("ready %v: %s, want ready", ready, body)
+	}
+}
+
+func TestThatNothingIsLentIsSaidOnceAtTheStart(t *testing.T) {
+	l := newLone(t, whole("x"), nil, nil)
+	const said = `level=WARN msg="Lull only relays and measures: no engine is on a device, so nothing is lent; `
+	l.logged(said)
+	l.end()
+	if n := strings.Count(l.logs.String(), said); n != 1 {
+		t.Errorf("said %d times, want once", n)
+	}
+}
+
+// still is an engine that can what it is given.
+type still struct{ can engine.Capabilities }
+
+func (e still) Name() string                      { return e.can.Kind }
+func (e still) Capabilities() engine.Capabilities { return e.can }
+func (e still) Observe(context.Context) (engine.Sample, error) {
+	return engine.Sample{}, nil
+}
+
+func TestServersWhoseMemoryStaysAreNamedAtTheStart(t *testing.T) {
+	stock := &engineDriver{id: "main", engine: still{engine.Capabilities{Kind: "vllm", Static: true}}}
+	lends := &engineDriver{id: "other", engine: still{engine.Capabilities{Kind: "lull-vllm", Bound: true}}}
+	want := "Lull only relays and measures: no server's KV memory moves, of main (vllm); training gets only what stands beside it. docs/ENGINES.md says which servers lend"
+	if got := onlyRelays([]*engineDriver{stock}); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := onlyRelays([]*engineDriver{stock, lends}); got != "" {
+		t.Errorf("got %q beside a server that lends, want nothing", got)
+	}
 }
