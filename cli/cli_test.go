@@ -35,6 +35,9 @@ func TestPrintedDefaultConfigIsValid(t *testing.T) {
 	if out, err := run("config", path); err != nil || out != path+": valid\n" {
 		t.Errorf("checked: %q, %v", out, err)
 	}
+	if err := os.WriteFile(path, []byte(strings.Replace(text, "capacity: 8GiB", "capacity: 80MiB", 1)), 0o600); err != nil {
+		t.Fatal(err) // any machine has so much
+	}
 	if out, err := run("serve", "--config", path, "--check"); err != nil || out != "the config is valid\n" {
 		t.Errorf("serve --check: %q, %v", out, err)
 	}
@@ -43,6 +46,10 @@ func TestPrintedDefaultConfigIsValid(t *testing.T) {
 func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "lull.yaml")
 	if err := os.WriteFile(bad, []byte("engines: []"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(t.TempDir(), "lull.yaml")
+	if err := os.WriteFile(large, []byte("devices: [{id: host0, kind: host, capacity: 900000GiB}]\nengines: [{name: a, kind: vllm, url: 'http://a:1'}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -57,6 +64,7 @@ func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
 		"bad listen":  {[]string{"serve", "--upstream", "http://a:1", "--listen", "here"}, `listen: got "here", want host:port`},
 		"no such":     {[]string{"serve", "--config", bad + ".none"}, bad + ".none"},
 		"idle config": {[]string{"config"}, "config: got nothing to do, want --print-default or a FILE to check"},
+		"too large":   {[]string{"serve", "--config", large, "--check"}, "devices[0].capacity: got 900000.0GiB, want at most this machine's memory in all, "},
 		"bad check":   {[]string{"config", bad}, "engines: got none"},
 		"flag":        {[]string{"serve", "--bogus"}, "unknown flag: --bogus"},
 	} {

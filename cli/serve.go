@@ -36,6 +36,13 @@ func ServeCommand() *cobra.Command {
 				return usageError{err}
 			}
 			if check {
+				warnings, err := sidecar.FitsMachine(file)
+				if err != nil {
+					return usageError{err}
+				}
+				for _, w := range warnings {
+					fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+				}
 				fmt.Fprintln(c.OutOrStdout(), "the config is valid")
 				return nil
 			}

@@ -47,6 +47,13 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 	if err := file.Validate(); err != nil {
 		return nil, err
 	}
+	warnings, err := FitsMachine(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		log.Warn(w)
+	}
 	data, err := proxyConfig(file)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,69 @@
+package sidecar
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/size"
+)
+
+func TestCapacityAboveTheMachinesMemoryIsRefused(t *testing.T) {
+	has := func(total, limit size.Bytes) machine {
+		return machine{
+			total: func() (size.Bytes, error) { return total, nil },
+			limit: func() (size.Bytes, string, error) {
+				if limit == 0 {
+					return 0, "", nil
+				}
+				return limit, "/sys/fs/cgroup/memory.max", nil
+			},
+		}
+	}
+	blind := has(8*size.GiB, 0)
+	blind.limit = func() (size.Bytes, string, error) { return 0, "", errors.New("device: cgroup of pid 7: gone") }
+	blinder := machine{total: func() (size.Bytes, error) { return 0, errors.New("device: memory of the machine: gone") }}
+	for name, c := range map[string]struct {
+		on       machine
+		capacity []size.Bytes
+		err      string
+		warnings []string
+	}{
+		"fits":      {on: has(8*size.GiB, 0), capacity: []size.Bytes{8 * size.GiB}},
+		"no device": {on: blinder},
+		"too large": {on: has(8*size.GiB, 0), capacity: []size.Bytes{900 * size.GiB},
+			err: "devices[0].capacity: got 900.0GiB, want at most this machine's memory in all, 8.0GiB (MemTotal)"},
+		"together": {on: has(8*size.GiB, 0), capacity: []size.Bytes{5 * size.GiB, 4 * size.GiB},
+			err: "devices[1].capacity: got 4.0GiB beside 5.0GiB of the devices before it, want at most this machine's memory in all, 8.0GiB (MemTotal)"},
+		"overflow": {on: has(8*size.GiB, 0), capacity: []size.Bytes{size.GiB, 1<<63 - 1},
+			err: "devices[1].capacity: got 8589934592.0GiB beside 1.0GiB of the devices before it, want at most this machine's memory in all, 8.0GiB (MemTotal)"},
+		"cgroup": {on: has(8*size.GiB, 2*size.GiB), capacity: []size.Bytes{4 * size.GiB},
+			warnings: []string{"devices: capacities of 4.0GiB are above this cgroup's memory limit of 2.0GiB (/sys/fs/cgroup/memory.max): right only where the LLM server and the trainers run in other cgroups"}},
+		"no cgroup": {on: blind, capacity: []size.Bytes{size.GiB},
+			warnings: []string{"devices: capacities are not checked against the cgroup's memory limit: device: cgroup of pid 7: gone"}},
+		"no meminfo": {on: blinder, capacity: []size.Bytes{size.GiB},
+			warnings: []string{"devices: capacities are not checked against this machine's memory: device: memory of the machine: gone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var f config.File
+			for _, b := range c.capacity {
+				f.Devices = append(f.Devices, config.Device{Capacity: b})
+			}
+			warnings, err := c.on.fits(f)
+			if (err == nil) != (c.err == "") || err != nil && err.Error() != c.err || !slices.Equal(warnings, c.warnings) {
+				t.Errorf("got  %q, %v\nwant %q, %s", warnings, err, c.warnings, c.err)
+			}
+		})
+	}
+}
+
+func TestSidecarDoesNotStartWithMoreThanTheMachineHas(t *testing.T) {
+	f := config.ForUpstream("http://127.0.0.1:1")
+	f.StateDir = t.TempDir()
+	f.Devices = []config.Device{{ID: "host0", Kind: "host", Capacity: 1 << 60}}
+	if _, err := New(f, quietLogger()); err == nil || !strings.HasPrefix(err.Error(), "devices[0].capacity: got 1073741824.0GiB, want at most this machine's memory in all, ") {
+		t.Errorf("error %v", err)
+	}
+}
