@@ -126,6 +126,7 @@ func TestBadConfigIsRefusedWithKeyValueAndRuleAndTheOldOneStays(t *testing.T) {
 	write("slo: {ttft: 5s}\n")
 	l.sidecar.ReloadNow()
 	l.logged(`config reloaded" why=asked changed=[slo.ttft]`)
+	l.shows(`lull_config_reloads_total{result="ok"} 1`, `lull_config_reloads_total{result="refused"} 1`)
 }
 
 func TestKeysThatNeedARestartAreNamed(t *testing.T) {

@@ -87,7 +87,8 @@ func (s *Sidecar) wire() {
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),
 	}
-	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load}
+	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load, first: s.file.Engines[0].Name}
+	s.metrics.ShowServing(s.serving)
 }
 
 // lock takes every device's lock; the session is the largest of their counters.

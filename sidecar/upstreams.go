@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/proxy"
+	"github.com/lull-project/lull/telemetry"
 )
 
 const (
@@ -64,4 +65,17 @@ func (s *Sidecar) Ready() (ready bool, problems []string) {
 		}
 	}
 	return p.Serving() != "", problems
+}
+
+// serving is the same for metrics.
+func (s *Sidecar) serving() telemetry.Serving {
+	p := s.reload.serving()
+	if p == nil {
+		return telemetry.Serving{} // not listening yet
+	}
+	out := telemetry.Serving{Ready: !s.closing.Load() && p.Serving() != "", Up: map[string]bool{}}
+	for _, h := range p.Health() {
+		out.Up[h.Name] = h.Up
+	}
+	return out
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ func TestRequestsFollowTheUpstreamsHealth(t *testing.T) {
 		f.Engines = append([]config.Engine{{Name: "front", Kind: "openai", URL: first.URL}}, f.Engines...)
 	}, nil)
 	l.chat("first")
+	l.shows(`lull_engine_up{engine="front"} 1`) // the first check is over: what comes is another's to find
 	next := l.file
 	next.Proxy.Failover = true
 	if changed, restart, err := l.sidecar.Reload(next); err != nil || len(changed) != 1 || len(restart) != 0 {
@@ -31,16 +33,33 @@ func TestRequestsFollowTheUpstreamsHealth(t *testing.T) {
 	if ready, problems := l.readyz(); !ready || !strings.Contains(problems, "upstream front: GET /health: dial tcp "+addr) {
 		t.Errorf("ready %v: %s; want ready, and the one that is down named", ready, problems)
 	}
+	l.shows(`lull_failover_requests_total{engine="main"} 2`, `lull_engine_up{engine="front"} 0`, `lull_engine_up{engine="main"} 1`, `lull_ready 1`)
+	serveAt(t, addr, whole("first"))
+	l.logged(`upstream is up again" engine=front serving=front`)
+	l.chat("first")
+	l.shows(`lull_failover_requests_total{engine="main"} 2`, `lull_engine_up{engine="front"} 1`)
+}
+
+// serveAt listens at an address that was another's.
+func serveAt(t *testing.T, addr string, h http.Handler) {
+	t.Helper()
 	again, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	back := &http.Server{Handler: whole("first")}
+	back := &http.Server{Handler: h}
 	ended := make(chan struct{})
-	go func() { _ = back.Serve(again); close(ended) }() // ends when the test closes it
-	defer func() { back.Close(); <-ended }()
-	l.logged(`upstream is up again" engine=front serving=front`)
-	l.chat("first")
+	go func() { _ = back.Serve(again); close(ended) }() // ends when the test does
+	t.Cleanup(func() { back.Close(); <-ended })
+}
+
+// shows waits until /metrics has these lines.
+func (l *lone) shows(lines ...string) {
+	l.t.Helper()
+	l.until("metrics show "+strings.Join(lines, ", "), func() bool {
+		_, _, body, err := l.call(http.MethodGet, l.admin+"/metrics", "", nil)
+		return err == nil && !slices.ContainsFunc(lines, func(line string) bool { return !strings.Contains(body, line+"\n") })
+	})
 }
 
 // readyz is /readyz's answer.
@@ -63,14 +82,8 @@ func TestReadyOnceAnUpstreamHasAnswered(t *testing.T) {
 	if ready, body := l.readyz(); ready || body != want {
 		t.Errorf("ready %v: %s, want %s", ready, body, want)
 	}
-	again, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back := &http.Server{Handler: whole("first")}
-	ended := make(chan struct{})
-	go func() { _ = back.Serve(again); close(ended) }() // ends when the test closes it
-	defer func() { back.Close(); <-ended }()
+	l.shows(`lull_ready 0`, `lull_engine_up{engine="main"} 0`)
+	serveAt(t, addr, whole("first"))
 	l.logged(`upstream is up again" engine=main serving=main`)
 	if ready, body := l.readyz(); !ready || body != `{"problems":[],"ready":true}` {
 		t.Errorf("ready %v: %s, want ready", ready, body)
