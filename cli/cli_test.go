@@ -66,6 +66,7 @@ func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
 		"idle config": {[]string{"config"}, "config: got nothing to do, want --print-default or a FILE to check"},
 		"too large":   {[]string{"serve", "--config", large, "--check"}, "devices[0].capacity: got 900000.0GiB, want at most this machine's memory in all, "},
 		"bad check":   {[]string{"config", bad}, "engines: got none"},
+		"doctor":      {[]string{"doctor", "--json"}, "run `python -m lull.doctor` in its environment"},
 		"flag":        {[]string{"serve", "--bogus"}, "unknown flag: --bogus"},
 	} {
 		t.Run(name, func(t *testing.T) {

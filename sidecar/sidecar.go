@@ -177,7 +177,7 @@ func (s *Sidecar) openChannel() (*trainer.Server, error) {
 	if len(s.file.Devices) == 0 {
 		return nil, nil
 	}
-	return trainer.Listen(s.trainerConfig(), s.sessions())
+	return trainer.Listen(s.trainerConfig(), reception{s.sessions()})
 }
 
 func (s *Sidecar) sessions() *sessions {
@@ -195,8 +195,12 @@ func (s *Sidecar) trainerConfig() trainer.Config {
 	c.Path, c.Heartbeat, c.Lease, c.Session = s.file.Trainers.Socket, s.file.Trainers.Heartbeat, s.file.Trainers.Lease, s.session
 	flood := &limiter{most: 10, every: time.Second, now: s.loop.clock}
 	c.Fault = func(_ *trainer.Session, err error) {
+		level := faultLevel(err)
+		if !s.log.Enabled(context.Background(), level) {
+			return
+		}
 		if dropped, ok := flood.allow(); ok {
-			s.log.Warn("control channel", "err", err, "dropped_before", dropped)
+			s.log.Log(context.Background(), level, "control channel", "err", err, "dropped_before", dropped)
 		}
 	}
 	if n := len(s.file.Trainers.AllowUIDs); n > 0 {
