@@ -41,6 +41,12 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"text for a number":   {minimal + "policy: {quantile: high}", `policy.quantile: got "high", want a number`},
 		"number for a text":   {minimal + "listen: 8080", `listen: got 8080, want text (put it in quotes)`},
 		"no port":             {minimal + "listen: localhost", `listen: got "localhost", want host:port`},
+		"one address":         {minimal + "listen: '127.0.0.1:9797'", `admin.listen: got "127.0.0.1:9797", want another address than that for clients (listen: "127.0.0.1:9797")`},
+		"one port":            {minimal + "listen: ':9797'", `admin.listen: got "127.0.0.1:9797", want another address than that for clients (listen: ":9797")`},
+		"yield for nothing":   {minimal + "interference: {yield: auto}", "interference.yield: got auto without an objective, want slo.ttft, slo.tbt or an entry of slo.objectives or slo.overrides that promises one: without it nobody can be late"},
+		"pace for nothing":    {minimal + "interference: {pace: auto}\nslo: {e2e: 5s}", "interference.pace: got auto without an objective, want slo.ttft, slo.tbt or an entry of slo.objectives or slo.overrides that promises one: without it nobody can be late"},
+		"failover of one":     {minimal + "proxy: {failover: true}", "proxy.failover: got true with one engine, want two or more in engines: there is no next one to serve"},
+		"pid":                 {"engines: [{name: a, kind: vllm, url: 'http://a:1', pid: -1}]", "engines[0].pid: got -1, want the number of the server's process, or 0 to find it by the port of url"},
 		"no engines":          {"devices: []", "engines: got none, want at least one with a url"},
 		"engine without name": {"engines: [{kind: vllm, url: 'http://a:1'}]", `engines[0].name: got "", want a name`},
 		"engine kind":         {"engines: [{name: a, kind: foo, url: 'http://a:1'}]", `engines[0].kind: got "foo", want one of [auto emulator vllm lull-vllm kvcached sglang triton llamacpp tgi ollama openai]`},
@@ -93,6 +99,18 @@ func TestLeastLeaseAndNoPageAreAccepted(t *testing.T) {
 	f, err := Parse([]byte("trainers: {lease: 3s}\nengines: [{name: a, kind: lull-vllm, url: 'http://a:1'}]"))
 	if err != nil || f.Engines[0].Page != "" {
 		t.Errorf("got %+v, %v, want the engine's default page", f.Engines, err)
+	}
+}
+
+func TestWhatMayStandTogetherIsAccepted(t *testing.T) {
+	for name, text := range map[string]string{
+		"free ports":    "listen: '127.0.0.1:0'\nadmin: {listen: '127.0.0.1:0'}\n",
+		"two addresses": "listen: '127.0.0.2:9797'\n",
+		"yield":         "interference: {yield: auto, pace: auto}\nslo: {overrides: {ttft_max: 1s}}\n",
+	} {
+		if _, err := Parse([]byte(minimal + text)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

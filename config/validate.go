@@ -28,6 +28,9 @@ func (f File) Validate() error {
 			return fmt.Errorf("%s: got %q, want host:port", at.key, at.addr)
 		}
 	}
+	if sameSocket(f.Listen, f.Admin.Listen) {
+		return fmt.Errorf("admin.listen: got %q, want another address than that for clients (listen: %q)", f.Admin.Listen, f.Listen)
+	}
 	if err := f.Trainers.validate(); err != nil {
 		return err
 	}
@@ -41,6 +44,9 @@ func (f File) Validate() error {
 		return fmt.Errorf("telemetry.log_level: got %q, want one of %v", f.Telemetry.LogLevel, logLevels)
 	}
 	if err := f.SLO.validate(f.Auth); err != nil {
+		return err
+	}
+	if err := f.Interference.needs(f.SLO); err != nil {
 		return err
 	}
 	if err := f.Auth.validate(f.SLO.Tiers); err != nil {
@@ -101,6 +107,28 @@ func (i Interference) validate() error {
 	return nil
 }
 
+// needs refuses what would never come into play.
+func (i Interference) needs(s SLO) error {
+	if s.Promises() {
+		return nil
+	}
+	for _, at := range []struct{ key, word string }{{"yield", i.Yield}, {"pace", i.Pace}} {
+		if at.word == Auto {
+			return fmt.Errorf("interference.%s: got %s without an objective, want slo.ttft, slo.tbt or an entry of slo.objectives or slo.overrides that promises one: without it nobody can be late", at.key, Auto)
+		}
+	}
+	return nil
+}
+
+// sameSocket says that two addresses cannot both be listened at. Port 0 is a free
+// one each.
+func sameSocket(a, b string) bool {
+	hostA, portA, _ := net.SplitHostPort(a)
+	hostB, portB, _ := net.SplitHostPort(b)
+	all := func(host string) bool { return host == "" || net.ParseIP(host).IsUnspecified() }
+	return portA == portB && portA != "0" && (hostA == hostB || all(hostA) || all(hostB))
+}
+
 // Core is what policy and admission say to the core. It names no session,
 // devices or engines: those the sidecar finds out.
 func (f File) Core() handover.Config {
@@ -137,6 +165,9 @@ func (f File) validateDevices() (map[string]bool, error) {
 func (f File) validateEngines(devices map[string]bool) error {
 	if len(f.Engines) == 0 {
 		return fmt.Errorf("engines: got none, want at least one with a url")
+	}
+	if f.Proxy.Failover && len(f.Engines) < 2 {
+		return fmt.Errorf("proxy.failover: got true with one engine, want two or more in engines: there is no next one to serve")
 	}
 	names, urls, segments := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i, e := range f.Engines {
@@ -175,6 +206,8 @@ func (e Engine) validate(key string) error {
 		return fmt.Errorf("%s.kind: got %q, want one of %v", key, e.Kind, engine.Kinds())
 	case hostOf(e.URL) == "":
 		return fmt.Errorf("%s.url: got %q, want http://host:port or https://host:port", key, e.URL)
+	case e.PID < 0:
+		return fmt.Errorf("%s.pid: got %d, want the number of the server's process, or 0 to find it by the port of url", key, e.PID)
 	case e.Page != "" && (!filepath.IsAbs(e.Page) || filepath.Ext(e.Page) != ".page"):
 		return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
 	case e.Kind == engine.KindKvcached && !filepath.IsAbs(e.Segment):

@@ -68,3 +68,13 @@ func TestLimitIsTheLeastOfTheCgroupAndThoseAboveIt(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestAncestorsAreThisProcessAndItsParents(t *testing.T) {
+	got := Ancestors(os.Getpid())
+	if len(got) < 2 || got[0] != os.Getpid() || got[1] != os.Getppid() {
+		t.Errorf("got %v, want %d, %d and so on", got, os.Getpid(), os.Getppid())
+	}
+	if got := Ancestors(-1); got != nil {
+		t.Errorf("got %v of no process", got)
+	}
+}

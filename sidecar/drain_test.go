@@ -47,6 +47,9 @@ func TestDrainTurnsNewRequestsAwayAndLetsStreamsFinish(t *testing.T) {
 			t.Errorf("metrics lack %s", want)
 		}
 	}
+	if !strings.Contains(l.logs.String(), "level=INFO msg=stopped after=") {
+		t.Error("the log does not end with the end")
+	}
 	if strings.Contains(l.logs.String(), "are cut") {
 		t.Error("the log says that something was cut")
 	}

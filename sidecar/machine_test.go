@@ -22,12 +22,15 @@ func TestCapacityAboveTheMachinesMemoryIsRefused(t *testing.T) {
 			},
 		}
 	}
+	descends := has(8*size.GiB, 0)
+	descends.ancestors = func() []int { return []int{70, 30, 1} }
 	blind := has(8*size.GiB, 0)
 	blind.limit = func() (size.Bytes, string, error) { return 0, "", errors.New("device: cgroup of pid 7: gone") }
 	blinder := machine{total: func() (size.Bytes, error) { return 0, errors.New("device: memory of the machine: gone") }}
 	for name, c := range map[string]struct {
 		on       machine
 		capacity []size.Bytes
+		pid      int
 		err      string
 		warnings []string
 	}{
@@ -41,13 +44,16 @@ func TestCapacityAboveTheMachinesMemoryIsRefused(t *testing.T) {
 			err: "devices[1].capacity: got 8589934592.0GiB beside 1.0GiB of the devices before it, want at most this machine's memory in all, 8.0GiB (MemTotal)"},
 		"cgroup": {on: has(8*size.GiB, 2*size.GiB), capacity: []size.Bytes{4 * size.GiB},
 			warnings: []string{"devices: capacities of 4.0GiB are above this cgroup's memory limit of 2.0GiB (/sys/fs/cgroup/memory.max): right only where the LLM server and the trainers run in other cgroups"}},
+		"init": {on: descends, pid: 1,
+			err: "engines[1].pid: got 1, from which Lull itself descends, want the LLM server's own process, or 0 to find it by the port of url"},
+		"another's": {on: descends, pid: 7},
 		"no cgroup": {on: blind, capacity: []size.Bytes{size.GiB},
 			warnings: []string{"devices: capacities are not checked against the cgroup's memory limit: device: cgroup of pid 7: gone"}},
 		"no meminfo": {on: blinder, capacity: []size.Bytes{size.GiB},
 			warnings: []string{"devices: capacities are not checked against this machine's memory: device: memory of the machine: gone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var f config.File
+			f := config.File{Engines: []config.Engine{{}, {PID: c.pid}}}
 			for _, b := range c.capacity {
 				f.Devices = append(f.Devices, config.Device{Capacity: b})
 			}

@@ -243,11 +243,11 @@ func TestInterferenceIsTakenOverWhileItRuns(t *testing.T) {
 
 func TestWhatMayBePromisedIsKnown(t *testing.T) {
 	f := config.Default()
-	if promises(f.SLO) {
+	if f.SLO.Promises() {
 		t.Error("the default promises nothing")
 	}
 	f.SLO.Overrides.TPOTMax = time.Second
-	if !promises(f.SLO) || !promises(chatSLO()) {
+	if !f.SLO.Promises() || !chatSLO().Promises() {
 		t.Error("a client may ask for a limit, or the config has one")
 	}
 }

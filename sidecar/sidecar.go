@@ -83,7 +83,7 @@ func (s *Sidecar) wire() {
 	score := newScore(s.file.SLO, s.file.Admission.Within, time.Now, s.metrics)
 	s.loop = &loop{
 		ctx: context.Background(), clock: time.Now, start: time.Now(), inputs: make(chan input, inputQueue), log: s.log,
-		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(promises(s.file.SLO), s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
+		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(s.file.SLO.Promises(), s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),
 	}
@@ -168,6 +168,7 @@ func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
 	for _, d := range s.loop.engines {
 		err = errors.Join(err, engine.Close(d.engine))
 	}
+	s.log.Info("stopped", "after", time.Since(s.loop.start).Round(time.Millisecond))
 	return err
 }
 

@@ -85,6 +85,7 @@ func NewMetrics() *Metrics {
 		failovers: counter("lull_failover_requests_total", "Interpreted requests that went to another LLM server than the first, by that server.", "engine"),
 		reloads:   counter("lull_config_reloads_total", "Configs read while requests run: taken over (ok) or refused.", "result"),
 	}
+	m.duty.Set(1) // nobody has been told anything else
 	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.tokens, m.judged, m.overrides, m.inFlight, m.memory,
 		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
