@@ -14,7 +14,7 @@ const (
 	checkEvery = time.Second
 	// settledTicks is how many of them pass where a lone upstream is up: nothing
 	// depends on it but /readyz, and servers log each question.
-	settledTicks = 5
+	settledTicks = 2
 )
 
 // checkUpstreams keeps what is known of the upstreams fresh, by the config in
