@@ -36,6 +36,18 @@ func TestFirstScreensSayWhatIsNotSoYet(t *testing.T) {
 	}
 }
 
+func TestKvcachedSectionSaysThatItsMemoryCannotBeNamed(t *testing.T) {
+	text, err := os.ReadFile("docs/ENGINES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## kvcached\n")
+	section, _, _ = strings.Cut(section, "\n```")
+	if !strings.Contains(section, "in a GPU's memory, which `lull.yaml` cannot name yet") {
+		t.Errorf("docs/ENGINES.md: the section on kvcached begins without it:\n%s", section)
+	}
+}
+
 func TestPriceOfThePluginIsThatOfItsTable(t *testing.T) {
 	table, err := os.ReadFile("docs/VLLM.md")
 	if err != nil {
