@@ -3,31 +3,48 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
-)
-
-const (
-	// checkLimit ends a check of an upstream; a server that computes may take a
-	// while for any answer.
-	checkLimit = 2 * time.Second
-	// missesForDown is how many checks in a row must fail, unless nobody listens.
-	missesForDown = 3
 )
 
 // health is what is known of one upstream. Configs that name the same URL share
 // it.
 type health struct {
 	down   atomic.Bool
-	seen   atomic.Bool            // a check has succeeded once
-	why    atomic.Pointer[string] // of the last check that failed
-	misses int                    // of checks in a row; the checker's own
+	seen   atomic.Bool            // it has answered once
+	why    atomic.Pointer[string] // of the last failure: what was tried and what came of it
+	misses atomic.Int32           // of checks in a row
+	signs  atomic.Uint64          // pieces of answers below 500 to requests, with their headers
+	noted  uint64                 // signs at the end of the last check; the checker's own
 	told   bool                   // Check has said that it is down; the checker's own
+}
+
+// answered notes the header of an answer to a request. Below 500 it says that the
+// server serves, whatever its checks say: it may be too busy for them.
+func (h *health) answered(status int) {
+	if status >= 500 {
+		return
+	}
+	h.signs.Add(1)
+	// Mostly they are so: a load leaves the cache line to all cores.
+	if !h.seen.Load() {
+		h.seen.Store(true)
+	}
+	if h.misses.Load() != 0 {
+		h.misses.Store(0)
+	}
+	if h.down.Load() {
+		h.down.Store(false)
+	}
+}
+
+// goesOn notes a piece of an answer. It clears nothing: a server that has closed
+// its port may end its streams.
+func (h *health) goesOn(status int) {
+	if status < 500 {
+		h.signs.Add(1)
+	}
 }
 
 // Health is what is known of one upstream.
@@ -94,7 +111,7 @@ func (p *Proxy) failed(ctx context.Context, u upstream, err error) bool {
 	if ctx.Err() != nil || !errors.As(err, &op) || op.Op != "dial" {
 		return false
 	}
-	text := op.Error()
+	text := "a request could not be sent: " + op.Error()
 	u.health.why.Store(&text)
 	u.health.down.Store(true)
 	return p.cfg.Failover
@@ -110,7 +127,7 @@ func (p *Proxy) Health() []Health {
 		}
 		out[i].Problem = "it has not been asked yet how it is"
 		if why := u.health.why.Load(); why != nil {
-			out[i].Problem = "GET /health: " + *why
+			out[i].Problem = *why
 		}
 	}
 	return out
@@ -127,69 +144,4 @@ func (p *Proxy) Serving() string {
 		return ""
 	}
 	return u.name
-}
-
-// Check asks every upstream once how it is (GET /health) and returns the names of
-// those that went down and came up since it last said so, by it or by a request.
-// One goroutine at a time may call it, also on Proxies that share their
-// connections. Any answer but a 5xx is a sign of life: not every server has that
-// path.
-func (p *Proxy) Check(ctx context.Context) (up, down []string) {
-	alive := make([]error, len(p.upstreams))
-	var all sync.WaitGroup
-	for i, u := range p.upstreams {
-		all.Go(func() { alive[i] = p.ask(ctx, u) })
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return nil, nil
-	}
-	for i, u := range p.upstreams {
-		h := u.health
-		was := h.down.Load() // a request may have met it before the check
-		h.note(alive[i])
-		now := h.down.Load()
-		if (was || now) && !h.told {
-			h.told, down = true, append(down, u.name)
-		}
-		if h.told && !now {
-			h.told, up = false, append(up, u.name)
-		}
-	}
-	return up, down
-}
-
-// note takes the result of a check.
-func (h *health) note(err error) {
-	if err == nil {
-		h.misses = 0
-		h.seen.Store(true)
-		h.down.Store(false)
-		return
-	}
-	text := err.Error()
-	h.why.Store(&text)
-	if h.misses++; h.misses >= missesForDown || errors.Is(err, syscall.ECONNREFUSED) {
-		h.down.Store(true)
-	}
-}
-
-func (p *Proxy) ask(ctx context.Context, u upstream) error {
-	ctx, stop := context.WithTimeout(ctx, checkLimit)
-	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url.JoinPath("health").String(), nil)
-	if err != nil {
-		return err
-	}
-	p.identify(req.Header)
-	res, err := p.transport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	_, _ = io.CopyN(io.Discard, res.Body, 4<<10) // what is left closes the connection
-	if res.StatusCode >= 500 {
-		return errStatus(res.StatusCode)
-	}
-	return nil
 }
