@@ -23,18 +23,21 @@ const (
 // errSlow is the result of a check that met a listener and had no answer in time.
 var errSlow = errors.New("no answer within " + checkLimit.String())
 
-// Check asks every upstream once how it is (GET /health) and returns the names of
-// those that went down and came up since it last said so, by it or by a request.
-// One goroutine at a time may call it, also on Proxies that share their
+// Check asks every upstream once how it is (GET Upstream.Alive) and returns the
+// names of those that went down and came up since it last said so, by it or by a
+// request. One that is up and has answered a request since the last check is not
+// asked. One goroutine at a time may call it, also on Proxies that share their
 // connections. Any answer but a 5xx is a sign of life: not every server has that
 // path. No answer in time counts only where another upstream can take over, and
 // not while answers to requests come: a server in a long prefill answers nobody
 // else.
 func (p *Proxy) Check(ctx context.Context) (up, down []string) {
-	alive := make([]error, len(p.upstreams))
+	alive, asked := make([]error, len(p.upstreams)), make([]bool, len(p.upstreams))
 	var all sync.WaitGroup
 	for i, u := range p.upstreams {
-		all.Go(func() { alive[i] = p.ask(ctx, u) })
+		if asked[i] = !u.health.heardOf(); asked[i] {
+			all.Go(func() { alive[i] = p.ask(ctx, u) })
+		}
 	}
 	all.Wait()
 	if ctx.Err() != nil {
@@ -43,7 +46,9 @@ func (p *Proxy) Check(ctx context.Context) (up, down []string) {
 	for i, u := range p.upstreams {
 		h := u.health
 		was := h.down.Load() // a request may have met it before the check
-		h.note(alive[i], p.HasChoice())
+		if asked[i] {
+			h.note(alive[i], p.HasChoice())
+		}
 		now := h.down.Load()
 		if (was || now) && !h.told {
 			h.told, down = true, append(down, u.name)
@@ -53,6 +58,15 @@ func (p *Proxy) Check(ctx context.Context) (up, down []string) {
 		}
 	}
 	return up, down
+}
+
+// heardOf says that an upstream which is up has answered a request since the last
+// check: it needs no other.
+func (h *health) heardOf() bool {
+	answers := h.answers.Load()
+	some := answers != h.heard
+	h.heard = answers
+	return some && h.seen.Load() && !h.down.Load()
 }
 
 // note takes the result of a check; choice says that another upstream may serve.
@@ -79,7 +93,7 @@ func (h *health) note(err error, choice bool) {
 // ask is one check. Where nobody could be dialled in time the error is not
 // errSlow: no request can come through either.
 func (p *Proxy) ask(ctx context.Context, u upstream) error {
-	const path = "/health"
+	path := u.alive
 	var met atomic.Bool
 	ctx, stop := context.WithTimeoutCause(ctx, checkLimit, errSlow)
 	defer stop()

@@ -132,7 +132,7 @@ func TestSilenceDoesNotTakeALoneUpstreamOut(t *testing.T) {
 		b.dial.Store(&refused)
 		b.p.Close() // a server's death closes its connections
 		b.check(1, "")
-		b.problem(0, "GET /health: dial tcp: connection refused")
+		b.problem(0, "GET /v1/models: dial tcp: connection refused")
 	})
 }
 
@@ -145,7 +145,7 @@ func TestLoneUpstreamIsDownByChecksAnsweredWith5xx(t *testing.T) {
 		b.check(1, "a")
 		b.poll.Store(503)
 		b.check(1, "")
-		b.problem(0, "GET /health: the upstream answered Service Unavailable")
+		b.problem(0, "GET /v1/models: the upstream answered Service Unavailable")
 	})
 }
 
@@ -156,7 +156,7 @@ func TestHostThatTakesNoConnectionIsDownAfterThreeChecks(t *testing.T) {
 		b.dial.Store(&silent)
 		b.check(2, "a")
 		b.check(1, "")
-		b.problem(0, "GET /health: no connection within 2s")
+		b.problem(0, "GET /v1/models: no connection within 2s")
 	})
 }
 
@@ -166,7 +166,7 @@ func TestAnyAnswerBelow500SaysThatTheUpstreamServes(t *testing.T) {
 			b.poll.Store(0)
 			b.answer.Store(500)
 			b.check(1, "")
-			b.problem(0, "GET /health: no answer within 2s")
+			b.problem(0, "GET /v1/models: no answer within 2s")
 			b.request(path)
 			b.check(1, "") // a 500 says nothing
 			b.answer.Store(int64(status))
@@ -176,7 +176,7 @@ func TestAnyAnswerBelow500SaysThatTheUpstreamServes(t *testing.T) {
 			}
 			b.dial.Store(&refused)
 			b.p.Close()
-			b.check(1, "")
+			b.check(2, "") // the first is spared: it has answered
 			b.dial.Store(nil)
 			b.request(path)
 			if up, down := b.p.Check(b.t.Context()); !slices.Equal(up, []string{"a"}) || down != nil {
@@ -223,4 +223,35 @@ func TestNotingAnAnswerCostsLittle(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { h.answered(200); h.goesOn(200) }); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
+}
+
+func TestUpstreamThatHasAnsweredARequestIsNotAsked(t *testing.T) {
+	inBubble(t, false, func(b *bench) {
+		asked := func(want ...string) {
+			t.Helper()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			slices.Sort(b.polls)
+			if !slices.Equal(b.polls, want) {
+				t.Errorf("asked %q, want %q", b.polls, want)
+			}
+			b.polls = nil
+		}
+		b.p.upstreams[1].alive = "/v2/health/ready"
+		b.request(chatPath)
+		b.check(1, "a")
+		asked("b/v2/health/ready")
+		b.check(1, "a")
+		asked("a/v1/models", "b/v2/health/ready")
+		b.answer.Store(500)
+		b.request(chatPath)
+		b.check(1, "a")
+		asked("a/v1/models", "b/v2/health/ready")
+		b.answer.Store(200)
+		b.request(chatPath)
+		b.dial.Store(&refused) // while it has answered others
+		b.p.failed(b.t.Context(), b.p.upstreams[0], &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+		b.p.Close()
+		b.check(1, "")
+	})
 }

@@ -11,13 +11,16 @@ import (
 // health is what is known of one upstream. Configs that name the same URL share
 // it.
 type health struct {
-	down   atomic.Bool
-	seen   atomic.Bool            // it has answered once
-	why    atomic.Pointer[string] // of the last failure: what was tried and what came of it
-	misses atomic.Int32           // of checks in a row
-	signs  atomic.Uint64          // pieces of answers below 500 to requests, with their headers
-	noted  uint64                 // signs at the end of the last check; the checker's own
-	told   bool                   // Check has said that it is down; the checker's own
+	down    atomic.Bool
+	seen    atomic.Bool            // it has answered once
+	why     atomic.Pointer[string] // of the last failure: what was tried and what came of it
+	misses  atomic.Int32           // of checks in a row
+	answers atomic.Uint64          // below 500, to requests
+	signs   atomic.Uint64          // likewise, and pieces of such answers
+
+	// The checker's own.
+	heard, noted uint64 // answers and signs at the last check
+	told         bool   // Check has said that it is down
 }
 
 // answered notes the header of an answer to a request. Below 500 it says that the
@@ -26,6 +29,7 @@ func (h *health) answered(status int) {
 	if status >= 500 {
 		return
 	}
+	h.answers.Add(1)
 	h.signs.Add(1)
 	// Mostly they are so: a load leaves the cache line to all cores.
 	if !h.seen.Load() {

@@ -143,7 +143,7 @@ func TestChecksTakeAnUpstreamOutAndBack(t *testing.T) {
 	status := atomic.Int64{}
 	status.Store(200)
 	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/base/health" || r.Header.Get("Authorization") != "Bearer own" {
+		if r.URL.Path != "/base/v1/models" || r.Header.Get("Authorization") != "Bearer own" {
 			t.Errorf("asked for %s with %v", r.URL.Path, r.Header)
 		}
 		w.WriteHeader(int(status.Load()))
@@ -209,7 +209,7 @@ func TestUpstreamIsUpOnceItHasAnswered(t *testing.T) {
 		t.Errorf("before any check: %+v, serving %q; want nothing taken for granted", got, r.proxy.Serving())
 	}
 	r.proxy.Check(t.Context())
-	refused := "GET /health: dial tcp " + strings.TrimPrefix(dead, "http://") + ": connect: connection refused"
+	refused := "GET /v1/models: dial tcp " + strings.TrimPrefix(dead, "http://") + ": connect: connection refused"
 	if got := r.proxy.Health(); !slices.Equal(got, []Health{{"a", false, refused}, {"b", true, ""}}) || r.proxy.Serving() != "b" {
 		t.Errorf("after it: %+v, serving %q; want b", got, r.proxy.Serving())
 	}

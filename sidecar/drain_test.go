@@ -23,6 +23,7 @@ func TestDrainTurnsNewRequestsAwayAndLetsStreamsFinish(t *testing.T) {
 	l := newLone(t, up, nil, nil)
 	stream := l.open()
 	l.term()
+	l.logged("draining: new requests are turned away") // one before it would be relayed
 	l.until("new requests are turned away", func() bool {
 		status, h, body, err := l.call("POST", l.base+chatPath, "{}", nil)
 		return err == nil && status == 503 && h.Get("Retry-After") != "" && strings.Contains(body, `"code":"lull_draining"`)

@@ -78,7 +78,7 @@ func TestReadyOnceAnUpstreamHasAnswered(t *testing.T) {
 	first.Close()
 	l := newLone(t, whole("nobody's"), func(f *config.File) { f.Engines[0].URL = first.URL }, nil)
 	l.logged(`upstream is down and no other serves; requests get its error" engine=main`)
-	want := `{"problems":["upstream main: GET /health: dial tcp ` + addr + `: connect: connection refused"],"ready":false}`
+	want := `{"problems":["upstream main: GET /v1/models: dial tcp ` + addr + `: connect: connection refused"],"ready":false}`
 	if ready, body := l.readyz(); ready || body != want {
 		t.Errorf("ready %v: %s, want %s", ready, body, want)
 	}

@@ -21,7 +21,7 @@ func (m *Metrics) ShowServing(now func() Serving) {
 	m.registry.MustRegister(&serving{
 		now:   now,
 		ready: prometheus.NewDesc("lull_ready", "1 while a request that comes now can be served, as /readyz says.", nil, nil),
-		up:    prometheus.NewDesc("lull_engine_up", "1 while the LLM server answers (GET /health), 0 from the start until it does and while it is down.", []string{"engine"}, nil),
+		up:    prometheus.NewDesc("lull_engine_up", "1 while the LLM server answers requests or Lull's own question, 0 from the start until it does and while it is down.", []string{"engine"}, nil),
 	})
 }
 
