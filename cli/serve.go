@@ -37,12 +37,8 @@ func ServeCommand() *cobra.Command {
 				return usageError{err}
 			}
 			if check {
-				warnings, err := sidecar.FitsMachine(file)
-				if err != nil {
-					return usageError{err}
-				}
-				for _, w := range warnings {
-					fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+				if err := fitsHere(c, file); err != nil {
+					return err
 				}
 				fmt.Fprintln(c.OutOrStdout(), "the config is valid")
 				return nil

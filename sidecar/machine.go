@@ -1,7 +1,9 @@
 package sidecar
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 
@@ -27,11 +29,16 @@ func thisMachine() machine {
 	}
 }
 
+// ErrTooLarge is wrapped by FitsMachine's error about capacities.
+var ErrTooLarge = errors.New("lull serve relays with this and lends nothing")
+
 // FitsMachine refuses an engine's pid that Lull itself descends from (1 on most
-// machines: all their memory would count as the server's), and host devices that
-// together have more than this machine's memory: what is lent of the rest is
-// swapped or ends in the kernel's out-of-memory killer. Warnings say what may be right: more than the limit of our own cgroup,
-// where servers and trainers run in others, and memory that cannot be read.
+// machines: all their memory would count as the server's), and, as ErrTooLarge,
+// host devices that together have more than a tenth above this machine's memory:
+// what is lent of the rest is swapped or ends in the kernel's out-of-memory killer.
+// Warnings say what may be right: a capacity that was rounded up (the kernel keeps
+// a part of what was bought), more than the limit of our own cgroup, where servers
+// and trainers run in others, and memory that cannot be read.
 func FitsMachine(f config.File) (warnings []string, err error) { return thisMachine().fits(f) }
 
 func (m machine) fits(f config.File) (warnings []string, err error) {
@@ -51,9 +58,15 @@ func (m machine) fits(f config.File) (warnings []string, err error) {
 		if sum > 0 {
 			beside = fmt.Sprintf(" beside %v of the devices before it", sum)
 		}
-		if sum += d.Capacity; sum < d.Capacity || sum > total {
-			return nil, fmt.Errorf("devices[%d].capacity: got %v%s, want at most this machine's memory in all, %v (MemTotal)", i, d.Capacity, beside, total)
+		sum += d.Capacity
+		if sum >= d.Capacity && sum <= total {
+			continue
 		}
+		text := fmt.Sprintf("devices[%d].capacity: got %v%s, want at most this machine's memory in all, %v (MemTotal)", i, d.Capacity, beside, total)
+		if sum < d.Capacity || sum > total+total/10 {
+			return warnings, fmt.Errorf("%s: %w", text, ErrTooLarge)
+		}
+		warnings = append(warnings, text+": Lull lends it all the same, also what is not there")
 	}
 	limit, from, err := m.limit()
 	switch {
@@ -79,4 +92,27 @@ func (m machine) fitsPIDs(engines []config.Engine) error {
 		}
 	}
 	return nil
+}
+
+// fitted is f as it can be served here, and what of it cannot: wrong devices are no
+// reason to serve nobody.
+func fitted(f config.File, log *slog.Logger) (fits config.File, tooLarge, err error) {
+	warnings, err := FitsMachine(f)
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	if !errors.Is(err, ErrTooLarge) {
+		return f, nil, err
+	}
+	log.Error("devices are too large for this machine; requests are relayed and nothing is lent until a restart with smaller ones", "err", err)
+	return onlyRelaying(f), err, nil
+}
+
+// onlyRelaying is f with no engine on a device.
+func onlyRelaying(f config.File) config.File {
+	f.Devices, f.Engines = nil, slices.Clone(f.Engines)
+	for i := range f.Engines {
+		f.Engines[i].Devices = nil
+	}
+	return f
 }

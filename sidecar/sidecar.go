@@ -47,18 +47,16 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 	if err := file.Validate(); err != nil {
 		return nil, err
 	}
-	warnings, err := FitsMachine(file)
+	given := file // what a reload compares with
+	file, tooLarge, err := fitted(file, log)
 	if err != nil {
 		return nil, err
-	}
-	for _, w := range warnings {
-		log.Warn(w)
 	}
 	data, err := proxyConfig(file)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sidecar{file: file, data: data, log: log, metrics: telemetry.NewMetrics(), hurry: newHurry(), reload: newReloader(file), process: device.Open}
+	s := &Sidecar{file: file, data: data, log: log, metrics: telemetry.NewMetrics(), hurry: newHurry(), reload: newReloader(given), process: device.Open}
 	if err := s.lock(); err != nil {
 		return nil, err
 	}
@@ -75,6 +73,9 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 		s.events = events
 	}
 	s.wire()
+	if tooLarge != nil {
+		s.loop.view.problem("lull.yaml", tooLarge.Error())
+	}
 	return s, nil
 }
 
