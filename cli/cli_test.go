@@ -40,6 +40,20 @@ func TestPrintedDefaultConfigIsValid(t *testing.T) {
 	}
 }
 
+func TestWhatDoesNothingIsWarnedOfAndValid(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lull.yaml")
+	if err := os.WriteFile(path, []byte("engines: [{name: a, kind: vllm, url: 'http://a:1'}]\nproxy: {failover: true}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const warning = "warning: proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve\n"
+	if out, err := run("serve", "--config", path, "--check"); err != nil || out != warning+"the config is valid\n" {
+		t.Errorf("serve --check: %q, %v", out, err)
+	}
+	if out, err := run("config", path); err != nil || out != warning+path+": valid\n" {
+		t.Errorf("config: %q, %v", out, err)
+	}
+}
+
 func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "lull.yaml")
 	if err := os.WriteFile(bad, []byte("engines: []"), 0o600); err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +48,7 @@ func fitsHere(c *cobra.Command, file config.File) error {
 	if err != nil {
 		return usageError{err}
 	}
-	for _, w := range warnings {
+	for _, w := range slices.Concat(file.Warnings(), warnings) {
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
 	}
 	return nil

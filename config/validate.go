@@ -46,9 +46,6 @@ func (f File) Validate() error {
 	if err := f.SLO.validate(f.Auth); err != nil {
 		return err
 	}
-	if err := f.Interference.needs(f.SLO); err != nil {
-		return err
-	}
 	if err := f.Auth.validate(f.SLO.Tiers); err != nil {
 		return err
 	}
@@ -107,26 +104,26 @@ func (i Interference) validate() error {
 	return nil
 }
 
-// needs refuses what would never come into play.
-func (i Interference) needs(s SLO) error {
-	if s.Promises() {
-		return nil
-	}
-	for _, at := range []struct{ key, word string }{{"yield", i.Yield}, {"pace", i.Pace}} {
-		if at.word == Auto {
-			return fmt.Errorf("interference.%s: got %s without an objective, want slo.ttft, slo.tbt or an entry of slo.objectives or slo.overrides that promises one: without it nobody can be late", at.key, Auto)
-		}
-	}
-	return nil
-}
-
-// sameSocket says that two addresses cannot both be listened at. Port 0 is a free
-// one each.
+// sameSocket says that two addresses surely cannot both be listened at. Port 0 is
+// a free one each; whether one family's wildcard takes the other's addresses too
+// is the system's choice, but for [::] and no host at all.
 func sameSocket(a, b string) bool {
 	hostA, portA, _ := net.SplitHostPort(a)
 	hostB, portB, _ := net.SplitHostPort(b)
-	all := func(host string) bool { return host == "" || net.ParseIP(host).IsUnspecified() }
-	return portA == portB && portA != "0" && (hostA == hostB || all(hostA) || all(hostB))
+	if portA != portB || portA == "0" {
+		return false
+	}
+	ipA, ipB := net.ParseIP(hostA), net.ParseIP(hostB)
+	takes := func(host string, ip, other net.IP) bool {
+		switch {
+		case host == "" || ip.Equal(net.IPv6unspecified):
+			return true
+		case ip.Equal(net.IPv4zero):
+			return other.To4() != nil
+		}
+		return false
+	}
+	return hostA == hostB || ipA != nil && ipA.Equal(ipB) || takes(hostA, ipA, ipB) || takes(hostB, ipB, ipA)
 }
 
 // Core is what policy and admission say to the core. It names no session,
@@ -165,9 +162,6 @@ func (f File) validateDevices() (map[string]bool, error) {
 func (f File) validateEngines(devices map[string]bool) error {
 	if len(f.Engines) == 0 {
 		return fmt.Errorf("engines: got none, want at least one with a url")
-	}
-	if f.Proxy.Failover && len(f.Engines) < 2 {
-		return fmt.Errorf("proxy.failover: got true with one engine, want two or more in engines: there is no next one to serve")
 	}
 	names, urls, segments := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i, e := range f.Engines {

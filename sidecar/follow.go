@@ -70,6 +70,11 @@ func (s *Sidecar) reloadNow(why string) {
 		s.log.Error("config refused; the old one stays", "why", why, "err", err)
 		return
 	}
+	if len(changed)+len(restart) > 0 {
+		for _, w := range file.Warnings() {
+			s.log.Warn(w)
+		}
+	}
 	if len(restart) > 0 {
 		s.log.Warn("these keys need a restart; their old values stay", "keys", restart)
 	}

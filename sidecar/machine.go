@@ -98,7 +98,7 @@ func (m machine) fitsPIDs(engines []config.Engine) error {
 // reason to serve nobody.
 func fitted(f config.File, log *slog.Logger) (fits config.File, tooLarge, err error) {
 	warnings, err := FitsMachine(f)
-	for _, w := range warnings {
+	for _, w := range slices.Concat(f.Warnings(), warnings) {
 		log.Warn(w)
 	}
 	if !errors.Is(err, ErrTooLarge) {

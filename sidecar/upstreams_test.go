@@ -100,6 +100,20 @@ func TestThatNothingIsLentIsSaidOnceAtTheStart(t *testing.T) {
 	}
 }
 
+func TestWhatDoesNothingIsSaidAtTheStartAndAtAReload(t *testing.T) {
+	l := newLone(t, whole("x"), func(f *config.File) { f.Proxy.Failover = true }, func(s *Sidecar) {
+		s.Follow("", func() (config.File, error) {
+			next := s.file
+			next.Interference.Yield = config.Auto
+			return next, nil
+		})
+	})
+	l.logged(`level=WARN msg="proxy.failover: got true with one engine, `)
+	l.sidecar.ReloadNow()
+	l.logged(`level=WARN msg="interference.yield: got auto without an objective, `)
+	l.logged(`msg="config reloaded" why=asked changed=[interference.yield]`)
+}
+
 // still is an engine that can what it is given.
 type still struct{ can engine.Capabilities }
 
