@@ -8,11 +8,8 @@ import (
 	"github.com/lull-project/lull/trainer"
 )
 
-// doctorJob is the job by which `python -m lull.doctor` says hello. It asks what a
-// trainer would hear and becomes none: nothing is logged, counted or lent.
-const doctorJob = "lull-doctor"
-
-// reception stands before the sessions and keeps doctors out of them.
+// reception stands before the sessions and keeps doctors (trainer.DoctorJob) out of
+// them: nothing of one is logged, counted or lent to.
 type reception struct{ *sessions }
 
 var _ trainer.Handler = reception{}
@@ -78,14 +75,14 @@ func (r reception) Report(ses *trainer.Session, p trainer.Report) {
 	}
 }
 
-func isDoctor(ses *trainer.Session) bool { return ses.Key().Job == doctorJob }
+func isDoctor(ses *trainer.Session) bool { return ses.Key().Job == trainer.DoctorJob }
 
 // faultLevel is that of a fault of the control channel in the log. A doctor's first
 // question is a line before hello, and one that left without hello asked for
 // nothing: both are everyday.
 func faultLevel(err error) slog.Level {
 	var bad *trainer.LineError
-	if errors.As(err, &bad) && (*bad == trainer.LineError{What: "pong", Where: "type", Rule: "hello comes first"} || *bad == trainer.LineError{What: "hello", Where: "line", Rule: "none came: EOF"}) {
+	if errors.As(err, &bad) && (*bad == trainer.LineError{What: "pong", Where: "type", Rule: trainer.HelloFirst} || *bad == trainer.LineError{What: "hello", Where: "line", Rule: "none came: EOF"}) {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn

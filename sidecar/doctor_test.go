@@ -7,32 +7,41 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/device"
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
 	"github.com/lull-project/lull/trainer"
 )
 
 // consult says what a doctor says and returns what it hears on hello.
 func (r *rig) consult(place string) string {
 	r.t.Helper()
-	conn, err := net.Dial("unix", r.socket)
+	return refusedHello(r.t, r.socket, trainer.DoctorJob, place)
+}
+
+// refusedHello says hello and returns the error line that answers it.
+func refusedHello(t *testing.T, socket, job, place string) string {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer conn.Close()
 	fmt.Fprintln(conn, `{"type":"pong"}`)
-	fmt.Fprintf(conn, `{"type":"hello","version":1,"job":"lull-doctor","rank":0,"world":1,"pid":%d,"device":%q,"ceiling":0,"held":0,"last_epoch":0}`+"\n", os.Getpid(), place)
+	fmt.Fprintf(conn, `{"type":"hello","version":1,"job":%q,"rank":0,"world":1,"pid":%d,"device":%q,"ceiling":0,"held":0,"last_epoch":0}`+"\n", job, os.Getpid(), place)
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		if strings.Contains(lines.Text(), `"what":"hello"`) {
 			return lines.Text()
 		}
 	}
-	r.t.Fatal("hello was not answered by an error line")
+	t.Fatal("hello was not answered by an error line")
 	return ""
 }
 
@@ -62,11 +71,25 @@ func TestDoctorWhoseProcessCannotBeReadHearsIt(t *testing.T) {
 	}
 }
 
+func TestRefusedTrainerIsSentToTheDoctor(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "lull.sock")
+	l := newLone(t, whole("x"), func(f *config.File) {
+		f.StateDir, f.Trainers.Socket = t.TempDir(), socket
+		f.Devices = []config.Device{{ID: "host0", Kind: "host", Capacity: 80 * size.MiB}}
+	}, func(s *Sidecar) {
+		s.process = func(int) (*device.Process, error) { return nil, errors.New("no such process") }
+	})
+	refusedHello(t, socket, "gpt", "host7")
+	l.logged("trainer is on a device that lull.yaml does not name; it keeps its own budget and nothing is lent to it; `python -m lull.doctor` in its environment says more")
+	refusedHello(t, socket, "gpt", "host0")
+	l.logged("Let it share the sidecar's PID namespace (containers: pid:); `python -m lull.doctor` in its environment says more")
+}
+
 func TestFaultsOfEveryDayAreNoWarnings(t *testing.T) {
 	for err, want := range map[error]slog.Level{
-		&trainer.LineError{What: "pong", Where: "type", Rule: "hello comes first"}:                                slog.LevelDebug,
+		&trainer.LineError{What: "pong", Where: "type", Rule: trainer.HelloFirst}:                                 slog.LevelDebug,
 		&trainer.LineError{What: "hello", Where: "line", Rule: "none came: EOF"}:                                  slog.LevelDebug,
-		&trainer.LineError{What: "ack", Where: "type", Rule: "hello comes first"}:                                 slog.LevelWarn,
+		&trainer.LineError{What: "ack", Where: "type", Rule: trainer.HelloFirst}:                                  slog.LevelWarn,
 		&trainer.LineError{What: "hello", Where: "line", Rule: "none came in 16 lines; the connection is closed"}: slog.LevelWarn,
 		errors.New("accept: too many open files"):                                                                 slog.LevelWarn,
 	} {

@@ -3,7 +3,8 @@
 It looks at Python, PyTorch, the device, the allocator, the settings in the environment and the sidecar's socket,
 and measures in a process of its own whether memory really goes back. Nothing is changed, and no trainer is made
 known to the sidecar: the first question to its socket is a line that it answers with an error before any hello, the
-second a hello of the job "lull-doctor", which it answers with what a trainer of this process and device would hear.
+second a hello of the job "lull-doctor", which it answers with what a trainer of this process and device would hear. A
+sidecar that does not name that job in its first answer would make a trainer of it, and is not asked.
 The exit status is 1 when something must be fixed. Torch is imported in the child only.
 """
 
@@ -193,6 +194,9 @@ def _ask(line: Transport, config: Config, device: str) -> Finding:
     if answer.what == "connect":
         fix = "name this user in lull.yaml (trainers.allow_uids), or run as the sidecar's user"
         return Finding("socket", BAD, f"{path} refuses this user: {answer.where} {answer.rule}", fix)
+    if _JOB not in answer.rule:
+        old = "it is older than this doctor, so it was not asked about the device and this process"
+        return Finding("socket", OK, f"a sidecar answers on {path} and takes this user; {old}")
     return _ask_device(line, config, device)
 
 

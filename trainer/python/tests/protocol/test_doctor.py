@@ -125,7 +125,8 @@ def listener(path: Path, answer: bytes | None, asked: list[bytes]) -> Iterator[N
         server.close()
 
 
-HELLO_FIRST = encode(Error("pong", "type", "hello comes first"))
+HELLO_FIRST = encode(Error("pong", "type", "hello comes first; of the job lull-doctor it makes no trainer"))
+OLDER = encode(Error("pong", "type", "hello comes first"))
 OTHER_USER = encode(Error("connect", "uid", "got 1000, want one of [0]"))
 
 
@@ -133,6 +134,7 @@ OTHER_USER = encode(Error("connect", "uid", "got 1000, want one of [0]"))
     ("answer", "how", "seen", "fix"),
     [
         (HELLO_FIRST, "ok", "a sidecar answers on ", ""),
+        (OLDER, "ok", "takes this user; it is older than this doctor, so it was not asked about the device", ""),
         (OTHER_USER, "bad", "refuses this user: uid got 1000, want one of [0]", "trainers.allow_uids"),
         (b"HTTP/1.1 400 Bad Request\r\n", "bad", "is not a sidecar's: it said b'HTTP/1.1", "set LULL_SOCKET"),
         (None, "bad", "takes a connection but closes at once", "restart `lull serve`"),
