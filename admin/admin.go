@@ -12,8 +12,9 @@ type Source interface {
 	State() any
 	// Handovers are the last ones, newest first.
 	Handovers() any
-	// Problems says in sentences why the sidecar is not ready; none means ready.
-	Problems() []string
+	// Ready says whether a request that comes now can be served, and in sentences
+	// what is wrong, which need not stand in its way.
+	Ready() (ready bool, problems []string)
 }
 
 // New returns the API. metrics serves /metrics.
@@ -22,12 +23,12 @@ func New(source Source, metrics http.Handler) http.Handler {
 	r.Use(gin.Recovery())
 	r.GET("/healthz", func(c *gin.Context) { c.String(http.StatusOK, "ok\n") })
 	r.GET("/readyz", func(c *gin.Context) {
-		problems := source.Problems()
-		if len(problems) > 0 {
-			c.JSON(http.StatusServiceUnavailable, gin.H{"ready": false, "problems": problems})
-			return
+		ready, problems := source.Ready()
+		status := http.StatusOK
+		if !ready {
+			status = http.StatusServiceUnavailable
 		}
-		c.JSON(http.StatusOK, gin.H{"ready": true, "problems": []string{}})
+		c.JSON(status, gin.H{"ready": ready, "problems": problems})
 	})
 	r.GET("/metrics", gin.WrapH(metrics))
 	v1 := r.Group("/api/v1")

@@ -14,11 +14,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-type fakeSource struct{ problems []string }
+type fakeSource struct {
+	unready  bool
+	problems []string
+}
 
-func (f fakeSource) State() any         { return map[string]int{"capacity_bytes": 7} }
-func (f fakeSource) Handovers() any     { return []int{2, 1} }
-func (f fakeSource) Problems() []string { return f.problems }
+func (f fakeSource) State() any     { return map[string]int{"capacity_bytes": 7} }
+func (f fakeSource) Handovers() any { return []int{2, 1} }
+func (f fakeSource) Ready() (bool, []string) {
+	return !f.unready, append([]string{}, f.problems...)
+}
 
 func get(t *testing.T, source Source, path string) (int, string) {
 	t.Helper()
@@ -46,9 +51,14 @@ func TestEachPathAnswers(t *testing.T) {
 }
 
 func TestReadyzSaysWhatIsWrong(t *testing.T) {
-	status, body := get(t, fakeSource{problems: []string{"engine main: connection refused"}}, "/readyz")
-	if status != 503 || !strings.Contains(body, "engine main: connection refused") {
-		t.Errorf("%d %s", status, body)
+	wrong := []string{"engine main: connection refused"}
+	for status, want := range map[int]string{
+		503: `{"problems":["engine main: connection refused"],"ready":false}`,
+		200: `{"problems":["engine main: connection refused"],"ready":true}`, // another serves
+	} {
+		if got, body := get(t, fakeSource{unready: status == 503, problems: wrong}, "/readyz"); got != status || body != want {
+			t.Errorf("%d %s, want %d %s", got, body, status, want)
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ func (e *statusError) Error() string {
 	case http.StatusBadRequest:
 		hint = " (a prompt too long for the model? --prompts and --answers set the lengths)"
 	case http.StatusUnauthorized, http.StatusForbidden:
-		hint = " (--api-key-env names the variable with the server's key)"
+		hint = " (--api-key-env or --api-key-file says where the server's key is)"
 	case http.StatusNotFound:
 		hint = " (is --model one that the server has?)"
 	}

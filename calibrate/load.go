@@ -34,9 +34,12 @@ type watch struct {
 	now    func() time.Time
 }
 
-func openWatch(url string, settle time.Duration) (*watch, error) {
+func openWatch(ctx context.Context, url, key string, settle time.Duration) (*watch, error) {
 	cfg := engine.DefaultConfig()
-	cfg.Name, cfg.URL = "upstream", url
+	cfg.Name, cfg.URL, cfg.Key = "upstream", url, key
+	if err := engine.NotLull(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("calibrate: --upstream: %w; nothing is measured", err)
+	}
 	e, err := engine.Open(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("calibrate: %w; nothing is measured", err)

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -102,6 +103,29 @@ func (r Result) Objective() config.Limits {
 		TTFTFactor:   r.Config.Factor,
 		TBT:          time.Duration(float64(r.Gap.Mean) * r.Config.Factor).Round(10 * time.Microsecond),
 	}
+}
+
+// mostBearable is the largest spread that advice offers to take: objectives are
+// some times the fit, and that of a server which is off by as much again means
+// little.
+const mostBearable = 1
+
+// quiet makes a steady server of most.
+const quiet = "end what else computes on the server's machine and run it again"
+
+// advice is what mends the first of the refusals.
+func (r Result) advice() string {
+	worst := max(r.TTFT.Spread, r.Gap.Spread)
+	switch {
+	case r.Load.Others > 0:
+		return "wait until the server has no other request and run it again"
+	case worst > max(r.Config.MaxSpread, mostBearable):
+		return quiet
+	case worst > r.Config.MaxSpread:
+		const step = 20 // of a twentieth
+		return fmt.Sprintf("%s, or take it as it is with --max-spread %.2f", quiet, math.Ceil(worst*step)/step)
+	}
+	return "ask for longer answers (--answers)"
 }
 
 // Refusals are the rules by which nothing should be written; none means that

@@ -38,7 +38,7 @@ func runWith(ctx context.Context, out io.Writer, cfg Config, settle time.Duratio
 
 // take measures and summarises.
 func take(ctx context.Context, cfg Config, settle time.Duration) (Result, error) {
-	w, err := openWatch(cfg.Upstream, settle)
+	w, err := openWatch(ctx, cfg.Upstream, cfg.Key, settle)
 	if err != nil {
 		return Result{}, err
 	}
@@ -67,7 +67,7 @@ func (r Result) writeWith(out io.Writer, replace func(path string, text []byte) 
 	if refusals := r.Refusals(); len(refusals) > 0 {
 		why := strings.Join(refusals, "; ")
 		if !r.Config.Force {
-			return fmt.Errorf("calibrate: write %s: %s; nothing is written: wait until the server is idle, or give --force", path, why)
+			return fmt.Errorf("calibrate: write %s: %s; nothing is written: %s, or give --force", path, why, r.advice())
 		}
 		fmt.Fprintf(out, "\nwritten by force, although %s\n", why)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/engine"
 )
 
 func TestIdleEmulatorIsMeasuredAndTheFileGetsItsObjectives(t *testing.T) {
@@ -71,7 +72,7 @@ func TestLoadedServerIsRefusedUnlessForced(t *testing.T) {
 		return out.String(), err
 	}
 	out, err := run()
-	want := "calibrate: write " + path + ": loaded: the server had up to 1 requests running or waiting beside ours, want 0; nothing is written: wait until the server is idle, or give --force"
+	want := "calibrate: write " + path + ": loaded: the server had up to 1 requests running or waiting beside ours, want 0; nothing is written: wait until the server has no other request and run it again, or give --force"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s\n%s", err, want, out)
 	}
@@ -87,12 +88,44 @@ func TestLoadedServerIsRefusedUnlessForced(t *testing.T) {
 	}
 }
 
+func TestLullsOwnAddressIsRefused(t *testing.T) {
+	asked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusMisdirectedRequest)
+		_, _ = io.WriteString(w, `{"error":{"code":"`+engine.CodeOwnAddress+`"}}`)
+	}))
+	defer asked.Close()
+	err := Run(t.Context(), &strings.Builder{}, quick(asked.URL))
+	want := "calibrate: --upstream: " + asked.URL + ": it is Lull's own address, want the LLM server's (engines[].url of that Lull's config); nothing is measured"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestAdviceMendsTheRefusal(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Result)
+		want   string
+	}{
+		"loaded": {func(r *Result) { r.Load.Others = 1; r.TTFT.Spread = 1 }, "wait until the server has no other request and run it again"},
+		"noisy":  {func(r *Result) { r.Gap.Spread = 0.41 }, "end what else computes on the server's machine and run it again, or take it as it is with --max-spread 0.45"},
+		"wild":   {func(r *Result) { r.TTFT.Spread = 12.6 }, "end what else computes on the server's machine and run it again"},
+		"no gap": {func(r *Result) { r.Gap.Mean = 0 }, "ask for longer answers (--answers)"},
+	} {
+		r := result(t, nil)
+		c.change(&r)
+		if got := r.advice(); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestNoisyServerIsRefused(t *testing.T) {
 	path, before := someFile(t)
 	cfg := quick(emulated(t))
 	cfg.Write, cfg.MaxSpread = path, 1e-9
 	err := Run(t.Context(), &strings.Builder{}, cfg)
-	if err == nil || !strings.Contains(err.Error(), "noisy ttft: nine of ten runs stay within ") || !strings.Contains(err.Error(), "want 0.0 % (--max-spread); nothing is written") {
+	if err == nil || !strings.Contains(err.Error(), "noisy ttft: nine of ten runs stay within ") || !strings.Contains(err.Error(), "want 0.0 % (--max-spread)") ||
+		!strings.Contains(err.Error(), "; nothing is written: end what else computes on the server's machine and run it again") {
 		t.Errorf("got %v, want the rule on the spread", err)
 	}
 	if read(t, path) != before {
@@ -157,7 +190,7 @@ func TestServerThatCannotBeMeasuredIsAnErrorThatSaysWhy(t *testing.T) {
 		"too long": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "too long", http.StatusBadRequest) },
 			"calibrate: request of 256 words for 8 tokens to URL: got status 400, want 200 (a prompt too long for the model? --prompts and --answers set the lengths): too long; nothing is written"},
 		"key": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) },
-			"got status 401, want 200 (--api-key-env names the variable with the server's key): who?"},
+			"got status 401, want 200 (--api-key-env or --api-key-file says where the server's key is): who?"},
 		"no usage": {func(w http.ResponseWriter, _ *http.Request) { stream(w, content) }, "got no usage, want prompt_tokens in the last event (stream_options.include_usage)"},
 		"no content": {func(w http.ResponseWriter, _ *http.Request) {
 			stream(w, `{"choices":[{"delta":{"role":"assistant"}}]}`, usage)

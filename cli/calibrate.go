@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"fmt"
-	"os"
-
 	"github.com/spf13/cobra"
 
 	"github.com/lull-project/lull/calibrate"
@@ -12,7 +9,7 @@ import (
 // CalibrateCommand measures an idle LLM server and makes objectives of it.
 func CalibrateCommand() *cobra.Command {
 	cfg := calibrate.DefaultConfig()
-	var keyEnv string
+	var key apiKey
 	c := &cobra.Command{
 		Use:   "calibrate",
 		Short: "Measure an idle LLM server and make objectives of it",
@@ -20,14 +17,13 @@ func CalibrateCommand() *cobra.Command {
 warm-up, fits TTFT = a + b * prompt tokens and the mean gap between chunks, and prints both with their
 spread. --write puts objectives of --factor times that into the slo section of a lull.yaml and keeps the
 rest of the file; a server that serves others, or whose figures spread too far, is refused. Give the
-server's own address, not a sidecar's.`,
+server's own address: a sidecar's is refused.`,
 		Example: "  lull calibrate --upstream http://127.0.0.1:8000 --model lull-emulated --write lull.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if keyEnv != "" {
-				if cfg.Key = os.Getenv(keyEnv); cfg.Key == "" {
-					return usageError{fmt.Errorf("--api-key-env: got %q, which is not set, want the name of a variable that holds the server's key", keyEnv)}
-				}
+			var err error
+			if cfg.Key, err = key.read(); err != nil {
+				return err
 			}
 			if err := cfg.Validate(); err != nil {
 				return usageError{err}
@@ -46,7 +42,7 @@ server's own address, not a sidecar's.`,
 	f.Float64Var(&cfg.MaxSpread, "max-spread", cfg.MaxSpread, "`part` by which nine of ten requests may lie off the fit and the mean")
 	f.DurationVar(&cfg.Limit, "limit", cfg.Limit, "ends one request after this `duration`")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "`seed` of the prompts and of the order")
-	f.StringVar(&keyEnv, "api-key-env", "", "`name` of the environment variable with the server's API key")
+	key.flags(c)
 	f.StringVar(&cfg.Write, "write", "", "lull.yaml that gets the objectives; everything else in it stays")
 	f.BoolVar(&cfg.Force, "force", false, "write from a loaded or noisy server too")
 	return c

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -20,6 +22,39 @@ func TestCalibrateErrorsNameTheFlag(t *testing.T) {
 		var usage usageError
 		if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.As(err, &usage) {
 			t.Errorf("%s: got %v (usage %v), want %s", args, err, errors.As(err, &usage), want)
+		}
+	}
+}
+
+func TestKeyOfAServerIsReadFromAVariableOrAFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	t.Setenv("LULL_TEST_KEY", "sk-env\n")
+	for want, k := range map[string]apiKey{"sk-env": {env: "LULL_TEST_KEY"}, "sk-file": {file: write("key", " sk-file\n")}, "": {}} {
+		if got, err := k.read(); got != want || err != nil {
+			t.Errorf("%+v: got %q, %v, want %q", k, got, err, want)
+		}
+	}
+	empty, two := write("empty", "\n"), write("two", "sk-a\nsk-b\n")
+	for want, args := range map[string]string{
+		"--api-key-env and --api-key-file: got both, want one":                                                           "--api-key-env LULL_TEST_KEY --api-key-file " + empty,
+		`--api-key-file: got "` + empty + `", which does not hold one line, want the server's key alone in it`:           "--api-key-file " + empty,
+		`--api-key-file: got "` + two + `", which does not hold one line, want the server's key alone in it`:             "--api-key-file " + two,
+		"--api-key-file: open " + dir + "/none: no such file or directory":                                               "--api-key-file " + dir + "/none",
+		`--api-key-env: got "LULL_TEST_NONE", which is not set, want the name of a variable that holds the server's key`: "--api-key-env LULL_TEST_NONE",
+	} {
+		for _, verb := range []string{"probe http://127.0.0.1:1 ", "calibrate --upstream http://127.0.0.1:1 --model m "} {
+			_, err := run(strings.Fields(verb + args)...)
+			var usage usageError
+			if err == nil || err.Error() != want || !errors.As(err, &usage) {
+				t.Errorf("%s%s: got %v (usage %v), want %s", verb, args, err, errors.As(err, &usage), want)
+			}
 		}
 	}
 }

@@ -29,8 +29,8 @@ func TestPrintedDefaultConfigIsValid(t *testing.T) {
 		t.Fatalf("printed %q, %v", text, err)
 	}
 	path := filepath.Join(t.TempDir(), "lull.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	if err := os.WriteFile(path, []byte(strings.Replace(text, "capacity: 8GiB", "capacity: 80MiB", 1)), 0o600); err != nil {
+		t.Fatal(err) // any machine has so much
 	}
 	if out, err := run("config", path); err != nil || out != path+": valid\n" {
 		t.Errorf("checked: %q, %v", out, err)
@@ -40,9 +40,27 @@ func TestPrintedDefaultConfigIsValid(t *testing.T) {
 	}
 }
 
+func TestWhatDoesNothingIsWarnedOfAndValid(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lull.yaml")
+	if err := os.WriteFile(path, []byte("engines: [{name: a, kind: vllm, url: 'http://a:1'}]\nproxy: {failover: true}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const warning = "warning: proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve\n"
+	if out, err := run("serve", "--config", path, "--check"); err != nil || out != warning+"the config is valid\n" {
+		t.Errorf("serve --check: %q, %v", out, err)
+	}
+	if out, err := run("config", path); err != nil || out != warning+path+": valid\n" {
+		t.Errorf("config: %q, %v", out, err)
+	}
+}
+
 func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "lull.yaml")
 	if err := os.WriteFile(bad, []byte("engines: []"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(t.TempDir(), "lull.yaml")
+	if err := os.WriteFile(large, []byte("devices: [{id: host0, kind: host, capacity: 900000GiB}]\nengines: [{name: a, kind: vllm, url: 'http://a:1'}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -52,12 +70,17 @@ func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
 		"no config":   {[]string{"serve"}, "--config: got none, want the path of a lull.yaml"},
 		"both":        {[]string{"serve", "--config", bad, "--upstream", "http://a:1"}, "--config and --upstream: got both, want one"},
 		"bad file":    {[]string{"serve", "--config", bad}, bad + ": engines: got none, want at least one with a url"},
-		"bad url":     {[]string{"serve", "--upstream", "nowhere"}, `engines[0].url: got "nowhere", want http://host:port`},
-		"bad admin":   {[]string{"serve", "--upstream", "http://a:1", "--admin", "nowhere"}, `admin.listen: got "nowhere", want host:port`},
-		"bad listen":  {[]string{"serve", "--upstream", "http://a:1", "--listen", "here"}, `listen: got "here", want host:port`},
+		"bad url":     {[]string{"serve", "--upstream", "nowhere"}, `--upstream: got "nowhere", want http://host:port`},
+		"bad admin":   {[]string{"serve", "--upstream", "http://a:1", "--admin", "nowhere"}, `--admin: got "nowhere", want host:port`},
+		"bad listen":  {[]string{"serve", "--upstream", "http://a:1", "--listen", "here"}, `--listen: got "here", want host:port`},
+		"own url":     {[]string{"serve", "--upstream", "http://127.0.0.1:8080"}, `--upstream: got "http://127.0.0.1:8080", want the LLM server's address: this is Lull's own (listen)`},
+		"one address": {[]string{"serve", "--upstream", "http://a:1", "--admin", "127.0.0.1:8080", "--check"}, `--admin: got "127.0.0.1:8080", want another address than that for clients (listen: "127.0.0.1:8080")`},
 		"no such":     {[]string{"serve", "--config", bad + ".none"}, bad + ".none"},
 		"idle config": {[]string{"config"}, "config: got nothing to do, want --print-default or a FILE to check"},
+		"too large":   {[]string{"serve", "--config", large, "--check"}, "devices[0].capacity: got 900000.0GiB, want at most this machine's memory in all, "},
+		"too large 2": {[]string{"config", large}, "devices[0].capacity: got 900000.0GiB, want at most this machine's memory in all, "},
 		"bad check":   {[]string{"config", bad}, "engines: got none"},
+		"doctor":      {[]string{"doctor", "--json"}, "run `python -m lull.doctor` in its environment"},
 		"flag":        {[]string{"serve", "--bogus"}, "unknown flag: --bogus"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,10 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/sidecar"
 )
 
 // ConfigCommand prints the commented default and checks files.
@@ -24,8 +26,12 @@ func ConfigCommand() *cobra.Command {
 			if len(args) == 0 {
 				return usageError{errors.New("config: got nothing to do, want --print-default or a FILE to check")}
 			}
-			if _, err := config.Load(args[0]); err != nil {
+			file, err := config.Load(args[0])
+			if err != nil {
 				return usageError{err}
+			}
+			if err := fitsHere(c, file); err != nil {
+				return err
 			}
 			fmt.Fprintln(c.OutOrStdout(), args[0]+": valid")
 			return nil
@@ -33,4 +39,17 @@ func ConfigCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&printDefault, "print-default", false, "print lull.yaml with every key, its default and what it does")
 	return c
+}
+
+// fitsHere refuses a config that does not fit this machine and prints what else is
+// worth a warning.
+func fitsHere(c *cobra.Command, file config.File) error {
+	warnings, err := sidecar.FitsMachine(file)
+	if err != nil {
+		return usageError{err}
+	}
+	for _, w := range slices.Concat(file.Warnings(), warnings) {
+		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+	}
+	return nil
 }

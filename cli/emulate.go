@@ -60,7 +60,7 @@ func emulateFlags(cmd *cobra.Command, cfg *emulator.Config) {
 	f.Var((*sizeFlag)(&cfg.Pool), "pool", "`size` of the whole KV pool")
 	f.Var((*sizeFlag)(&cfg.Resident), "resident", "`size` of memory taken at the start, as weights are")
 	f.Var((*boundFlag)(&cfg.Bound), "bound", "`size` that the KV cache may take at the start, or pool")
-	f.BoolVar(&cfg.StaticPool, "static-pool", cfg.StaticPool, "map the whole pool at the start and give nothing back, as stock servers do")
+	f.BoolVar(&cfg.StaticPool, "static-pool", cfg.StaticPool, "map the whole pool at the start and give nothing back, whatever bound it takes; with kind: vllm in lull.yaml it is a stock server to Lull")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "`seed` of drawn answer lengths")
 }
 

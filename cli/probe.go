@@ -12,12 +12,13 @@ import (
 // ProbeCommand says what an endpoint is and what Lull would do with it.
 func ProbeCommand() *cobra.Command {
 	cfg := engine.DefaultProbe()
+	var key apiKey
 	c := &cobra.Command{
 		Use:   "probe URL",
 		Short: "Say what an LLM endpoint is, what it can do and what Lull would do with it",
 		Long: `Asks an endpoint what it is (lull emulate, vLLM, SGLang, Triton, llama.cpp, text-generation-inference,
 Ollama or anything OpenAI-compatible), reads it once as a sidecar would, and prints what it lets Lull do
-and the lines for lull.yaml. It only reads. Give the server's own address, not a sidecar's. The exit
+and the lines for lull.yaml. It only reads. Give the server's own address: a sidecar's is refused. The exit
 status is 1 when there is no such server, or when it cannot be read.`,
 		Example: "  lull probe http://127.0.0.1:8000",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -33,6 +34,10 @@ status is 1 when there is no such server, or when it cannot be read.`,
 			if err := cfg.Validate(); err != nil {
 				return usageError{err}
 			}
+			var err error
+			if cfg.Key, err = key.read(); err != nil {
+				return err
+			}
 			r, err := engine.Probe(c.Context(), cfg)
 			if err != nil {
 				return err
@@ -43,6 +48,7 @@ status is 1 when there is no such server, or when it cannot be read.`,
 			return r.Trouble
 		},
 	}
+	key.flags(c)
 	c.Flags().StringVar(&cfg.MetricsURL, "metrics-url", "", "Triton's metrics `URL`, where they are not on port 8002")
 	c.Flags().DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "ends the whole of it after this `duration`")
 	return c

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,13 +30,16 @@ func ServeCommand() *cobra.Command {
 					return file, err
 				}
 				file.Listen, file.Admin.Listen = cmp.Or(listen, file.Listen), cmp.Or(operator, file.Admin.Listen)
-				return file, file.Validate()
+				return file, byFlag(file.Validate(), map[string]string{"engines[0].url": upstream, "listen": listen, "admin.listen": operator})
 			}
 			file, err := load()
 			if err != nil {
 				return usageError{err}
 			}
 			if check {
+				if err := fitsHere(c, file); err != nil {
+					return err
+				}
 				fmt.Fprintln(c.OutOrStdout(), "the config is valid")
 				return nil
 			}
@@ -65,6 +69,20 @@ func ServeCommand() *cobra.Command {
 	return c
 }
 
+// byFlag names the flag in an error about a key that a flag has set: set has the
+// flags' values by key.
+func byFlag(err error, set map[string]string) error {
+	if err == nil {
+		return nil
+	}
+	key, rest, ok := strings.Cut(err.Error(), ": ")
+	if !ok || set[key] == "" {
+		return err
+	}
+	flag := map[string]string{"engines[0].url": "--upstream", "listen": "--listen", "admin.listen": "--admin"}[key]
+	return fmt.Errorf("%s: %s", flag, rest)
+}
+
 func serveFile(path, upstream string) (config.File, error) {
 	switch {
 	case path != "" && upstream != "":
@@ -72,8 +90,7 @@ func serveFile(path, upstream string) (config.File, error) {
 	case path != "":
 		return config.Load(path)
 	case upstream != "":
-		f := config.ForUpstream(upstream)
-		return f, f.Validate()
+		return config.ForUpstream(upstream), nil // the caller validates it
 	}
 	return config.File{}, errors.New("--config: got none, want the path of a lull.yaml (see `lull config --print-default`) or --upstream URL")
 }

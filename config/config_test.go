@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,9 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"text for a number":   {minimal + "policy: {quantile: high}", `policy.quantile: got "high", want a number`},
 		"number for a text":   {minimal + "listen: 8080", `listen: got 8080, want text (put it in quotes)`},
 		"no port":             {minimal + "listen: localhost", `listen: got "localhost", want host:port`},
+		"one address":         {minimal + "listen: '127.0.0.1:9797'", `admin.listen: got "127.0.0.1:9797", want another address than that for clients (listen: "127.0.0.1:9797")`},
+		"one port":            {minimal + "listen: ':9797'", `admin.listen: got "127.0.0.1:9797", want another address than that for clients (listen: ":9797")`},
+		"pid":                 {"engines: [{name: a, kind: vllm, url: 'http://a:1', pid: -1}]", "engines[0].pid: got -1, want the number of the server's process, or 0 to find it by the port of url"},
 		"no engines":          {"devices: []", "engines: got none, want at least one with a url"},
 		"engine without name": {"engines: [{kind: vllm, url: 'http://a:1'}]", `engines[0].name: got "", want a name`},
 		"engine kind":         {"engines: [{name: a, kind: foo, url: 'http://a:1'}]", `engines[0].kind: got "foo", want one of [auto emulator vllm lull-vllm kvcached sglang triton llamacpp tgi ollama openai]`},
@@ -93,6 +97,52 @@ func TestLeastLeaseAndNoPageAreAccepted(t *testing.T) {
 	f, err := Parse([]byte("trainers: {lease: 3s}\nengines: [{name: a, kind: lull-vllm, url: 'http://a:1'}]"))
 	if err != nil || f.Engines[0].Page != "" {
 		t.Errorf("got %+v, %v, want the engine's default page", f.Engines, err)
+	}
+}
+
+func TestWhatMayStandTogetherIsAccepted(t *testing.T) {
+	for name, text := range map[string]string{
+		"free ports":    "listen: '127.0.0.1:0'\nadmin: {listen: '127.0.0.1:0'}\n",
+		"two addresses": "listen: '127.0.0.2:9797'\n",
+		"two families":  "listen: '0.0.0.0:9797'\nadmin: {listen: '[::1]:9797'}\n",
+		"a name":        "listen: '0.0.0.0:9797'\nadmin: {listen: 'localhost:9797'}\n",
+		"yield":         "interference: {yield: auto, pace: auto}\nslo: {overrides: {ttft_max: 1s}}\n",
+	} {
+		if _, err := Parse([]byte(minimal + text)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWhatCannotComeIntoPlayIsWarnedOf(t *testing.T) {
+	const nobody = " without an objective, want slo.ttft, slo.tbt or an entry of slo.objectives or slo.overrides that promises one: it does nothing, nobody can be late"
+	for text, want := range map[string][]string{
+		"": nil,
+		"interference: {yield: auto, pace: auto}\nslo: {e2e: 5s}":                   {"interference.yield: got auto" + nobody, "interference.pace: got auto" + nobody},
+		"interference: {yield: auto, pace: auto}\nslo: {ttft: 1s}":                  nil,
+		"interference: {yield: auto, pace: auto}\nslo: {overrides: {ttft_max: 1s}}": nil,
+		"proxy: {failover: true}": {"proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve"},
+	} {
+		f, err := Parse([]byte(minimal + text))
+		if got := f.Warnings(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestOneSocketIsFound(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{":80", "127.0.0.1:80", true}, {":80", "[::1]:80", true}, {":80", "localhost:80", true}, {"[::]:80", "10.0.0.1:80", true},
+		{"0.0.0.0:80", "127.0.0.1:80", true}, {"0.0.0.0:80", "[::]:80", true}, {"0.0.0.0:80", "[::1]:80", false},
+		{"127.0.0.1:80", "[::ffff:127.0.0.1]:80", true}, {"[::1]:80", "[0::1]:80", true}, {"localhost:80", "localhost:80", true},
+		{"127.0.0.1:80", "localhost:80", false}, {"127.0.0.1:80", "127.0.0.1:81", false}, {":0", ":0", false},
+	} {
+		if got := sameSocket(c.a, c.b); got != c.same || sameSocket(c.b, c.a) != got {
+			t.Errorf("%s and %s: got %v, want %v both ways", c.a, c.b, got, c.same)
+		}
 	}
 }
 

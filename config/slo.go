@@ -87,6 +87,17 @@ func (s SLO) Declared() []slo.Objective {
 	return append(out, s.objective(DefaultObjective, "", ""))
 }
 
+// Promises says that some request may be promised a latency that training can
+// make it miss, by the config or at its client's own wish.
+func (s SLO) Promises() bool {
+	for _, o := range s.Declared() {
+		if o.TTFT.Base > 0 || o.TBT > 0 {
+			return true
+		}
+	}
+	return s.Overrides.TTFTMax+s.Overrides.TPOTMax > 0
+}
+
 func (l Limits) objective(name, model, tier string) slo.Objective {
 	target := func(share float64) slo.Target {
 		t, _ := slo.TargetOf(share) // validate has read it; 0 stays 0, the default

@@ -28,6 +28,9 @@ func (f File) Validate() error {
 			return fmt.Errorf("%s: got %q, want host:port", at.key, at.addr)
 		}
 	}
+	if sameSocket(f.Listen, f.Admin.Listen) {
+		return fmt.Errorf("admin.listen: got %q, want another address than that for clients (listen: %q)", f.Admin.Listen, f.Listen)
+	}
 	if err := f.Trainers.validate(); err != nil {
 		return err
 	}
@@ -99,6 +102,28 @@ func (i Interference) validate() error {
 		return fmt.Errorf("interference.progress_floor: got %v, want more than 0, at most 1", i.ProgressFloor)
 	}
 	return nil
+}
+
+// sameSocket says that two addresses surely cannot both be listened at. Port 0 is
+// a free one each; whether one family's wildcard takes the other's addresses too
+// is the system's choice, but for [::] and no host at all.
+func sameSocket(a, b string) bool {
+	hostA, portA, _ := net.SplitHostPort(a)
+	hostB, portB, _ := net.SplitHostPort(b)
+	if portA != portB || portA == "0" {
+		return false
+	}
+	ipA, ipB := net.ParseIP(hostA), net.ParseIP(hostB)
+	takes := func(host string, ip, other net.IP) bool {
+		switch {
+		case host == "" || ip.Equal(net.IPv6unspecified):
+			return true
+		case ip.Equal(net.IPv4zero):
+			return other.To4() != nil
+		}
+		return false
+	}
+	return hostA == hostB || ipA != nil && ipA.Equal(ipB) || takes(hostA, ipA, ipB) || takes(hostB, ipB, ipA)
 }
 
 // Core is what policy and admission say to the core. It names no session,
@@ -175,6 +200,8 @@ func (e Engine) validate(key string) error {
 		return fmt.Errorf("%s.kind: got %q, want one of %v", key, e.Kind, engine.Kinds())
 	case hostOf(e.URL) == "":
 		return fmt.Errorf("%s.url: got %q, want http://host:port or https://host:port", key, e.URL)
+	case e.PID < 0:
+		return fmt.Errorf("%s.pid: got %d, want the number of the server's process, or 0 to find it by the port of url", key, e.PID)
 	case e.Page != "" && (!filepath.IsAbs(e.Page) || filepath.Ext(e.Page) != ".page"):
 		return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
 	case e.Kind == engine.KindKvcached && !filepath.IsAbs(e.Segment):

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,26 @@ func Descendants(pid int) ([]int, error) {
 		pids = append(pids, children(pids[i])...)
 	}
 	return pids, nil
+}
+
+// Ancestors lists pid and the processes that it descends from, as far as they can
+// be seen: up to 1, or to the one whose parent is in another PID namespace.
+func Ancestors(pid int) []int {
+	var out []int
+	for pid > 0 && !slices.Contains(out, pid) {
+		out = append(out, pid)
+		text, err := os.ReadFile(statusPath(pid))
+		if err != nil {
+			break
+		}
+		pid = 0
+		for line := range strings.Lines(string(text)) {
+			if word, ok := strings.CutPrefix(line, "PPid:"); ok {
+				pid, _ = strconv.Atoi(strings.TrimSpace(word))
+			}
+		}
+	}
+	return out
 }
 
 // children reads the kernel's list of every thread's children; a process that

@@ -22,9 +22,11 @@ const maxBody = 8 * size.MiB
 // client does the bounded HTTP exchanges of one engine.
 type client struct {
 	name, base string
+	key        string // of the server at base
 	timeout    time.Duration
 	http       *http.Client
 	now        func() time.Time
+	ask        bool // every request asks whether it is a Lull that takes it
 
 	renewMu   sync.Mutex
 	renewedAt time.Time
@@ -53,7 +55,7 @@ func newClient(c Config) *client {
 	}
 	// A redirect would lead away from the server that the config names.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &client{name: c.Name, base: c.URL, timeout: c.Timeout, now: c.Now, http: &http.Client{Transport: rt, CheckRedirect: stay}}
+	return &client{name: c.Name, base: c.URL, key: c.Key, timeout: c.Timeout, now: c.Now, http: &http.Client{Transport: rt, CheckRedirect: stay}}
 }
 
 // Close drops idle connections.
@@ -71,7 +73,7 @@ type answer struct {
 	body   []byte
 }
 
-// at is a client of the same engine for another address.
+// at is a client of the same engine for another address, which gets no key.
 func (c *client) at(base string) *client {
 	return &client{name: c.name, base: base, timeout: c.timeout, http: c.http, now: c.now}
 }
@@ -118,6 +120,12 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte)
 		// The same order twice is one order, so net/http may send it again on a fresh
 		// connection; a nil value says so without sending a header.
 		req.Header["Idempotency-Key"] = nil
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if c.ask {
+		req.Header.Set(AskHeader, "1")
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

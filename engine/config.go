@@ -52,6 +52,9 @@ type Config struct {
 	// MetricsURL is where Triton publishes its metrics; empty means port 8002 of
 	// URL's host.
 	MetricsURL string
+	// Key goes to the server as a bearer token, and to no other address; it is never
+	// printed.
+	Key string
 	// Pool, BytesPerToken and BlockTokens replace what the server says, and fill
 	// in what it does not; 0 leaves it to the server.
 	Pool          size.Bytes

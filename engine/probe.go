@@ -19,6 +19,8 @@ type ProbeConfig struct {
 	URL string
 	// MetricsURL is where Triton publishes its metrics; empty means port 8002.
 	MetricsURL string
+	// Key is the server's API key, where it wants one.
+	Key string
 	// Timeout ends the whole of it. Shorter misses a busy server; longer lets a
 	// silent one keep you waiting.
 	Timeout time.Duration
@@ -71,8 +73,8 @@ type Beside struct {
 }
 
 // Probe asks an endpoint what it is and reads it once as a sidecar would. It
-// changes nothing there. The error wraps ErrUnreachable, ErrNotReady or
-// ErrNoServer where it is one of these.
+// changes nothing there. The error wraps ErrUnreachable, ErrNotReady ErrNoServer
+// or ErrLull where it is one of these.
 func Probe(ctx context.Context, cfg ProbeConfig) (Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return Report{}, err
@@ -81,8 +83,11 @@ func Probe(ctx context.Context, cfg ProbeConfig) (Report, error) {
 	defer cancel()
 	ec := DefaultConfig()
 	ec.Name, ec.URL, ec.MetricsURL = "probe", cfg.URL, cfg.MetricsURL
-	ec.Timeout = min(ec.Timeout, cfg.Timeout)
+	ec.Timeout, ec.Key = min(ec.Timeout, cfg.Timeout), cfg.Key
 	ec = ec.withDefaults()
+	if err := NotLull(ctx, ec); err != nil {
+		return Report{URL: ec.URL}, fmt.Errorf("probe: %w; nothing is read", err)
+	}
 	c := newClient(ec)
 	defer c.Close()
 	f, err := look(ctx, c)

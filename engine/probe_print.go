@@ -34,7 +34,7 @@ func line(b *bytes.Buffer, what, format string, args ...any) {
 func (r Report) printSeen(b *bytes.Buffer) {
 	switch {
 	case r.Locked:
-		line(b, "models", "not shown: the list is not for everybody (an API key?)")
+		line(b, "models", "not shown: the list is not for everybody (--api-key-env or --api-key-file gives the server's key)")
 	case len(r.Models) == 0:
 		line(b, "models", "none listed")
 	default:

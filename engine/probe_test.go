@@ -68,7 +68,7 @@ func TestProbeTellsWhatEachServerIs(t *testing.T) {
 		"openai": {routes{"/v1/models": `{"data":[{"id":"m","owned_by":"somebody"}]}`}, []string{
 			": an OpenAI-compatible server (kind openai)\n", "  models         m\n", `  owned by       "somebody", by its list of models` + "\n", "  read its use   no\n",
 		}},
-		"openai behind a key": {routes{"/v1/models": "401 no"}, []string{"(kind openai)\n", "  models         not shown: the list is not for everybody (an API key?)\n"}},
+		"openai behind a key": {routes{"/v1/models": "401 no"}, []string{"(kind openai)\n", "  models         not shown: the list is not for everybody (--api-key-env or --api-key-file gives the server's key)\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := serve(t, c.r)

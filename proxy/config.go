@@ -12,6 +12,16 @@ type Upstream struct {
 	Name string
 	// URL is scheme, host and an optional path in front of every request's path.
 	URL string
+	// Alive is the path below URL that Check asks for; it should cost the server
+	// nothing. Default /v1/models, which every OpenAI-compatible server lists.
+	Alive string
+}
+
+func (u Upstream) alivePath() string {
+	if u.Alive == "" {
+		return "/v1/models"
+	}
+	return u.Alive
 }
 
 // Config is all that the data path is told.

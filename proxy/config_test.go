@@ -14,7 +14,7 @@ func TestDefaultConfigIsValid(t *testing.T) {
 
 func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 	up := func(name, url string) func(*Config) {
-		return func(c *Config) { c.Upstreams = []Upstream{{name, url}} }
+		return func(c *Config) { c.Upstreams = []Upstream{{Name: name, URL: url}} }
 	}
 	for want, breakIt := range map[string]func(*Config){
 		"proxy.upstreams: got none, want at least one name and url":                                                                   func(c *Config) { c.Upstreams = nil },
@@ -23,7 +23,7 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		`proxy.upstreams[0].url: got "x:8000", want an http or https url with a host`:                                                 up("a", "x:8000"),
 		`proxy.upstreams[0].url: got "http://a b", want an http or https url: parse "http://a b": invalid character " " in host name`: up("a", "http://a b"),
 		`proxy.upstreams[0].url: got "http://u:xxxxx@x", want no query, fragment or user`:                                             up("a", "http://u:p@x"),
-		`proxy.upstreams[1].name: got "a" twice, want each name once`:                                                                 func(c *Config) { c.Upstreams = []Upstream{{"a", "http://x"}, {"a", "http://y"}} },
+		`proxy.upstreams[1].name: got "a" twice, want each name once`:                                                                 func(c *Config) { c.Upstreams = []Upstream{{Name: "a", URL: "http://x"}, {Name: "a", URL: "http://y"}} },
 		"proxy.idle_timeout: got 0s, want more than 0":                                                                                func(c *Config) { c.IdleLimit = 0 },
 		"proxy.first_byte_limit: got -1ns, want 0 (none) or more":                                                                     func(c *Config) { c.FirstByteLimit = -1 },
 		"proxy.connect_timeout: got 0s, want more than 0":                                                                             func(c *Config) { c.ConnectTimeout = 0 },

@@ -161,6 +161,7 @@ func (x *exchange) forward(ctx context.Context) (*http.Response, *ending) {
 	if err == nil {
 		if err = refuseStatus(res.StatusCode); err == nil {
 			x.rec.Headers = x.p.cfg.Now()
+			x.up.health.answered(res.StatusCode)
 			return res, nil
 		}
 		res.Body.Close()

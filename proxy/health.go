@@ -3,28 +3,61 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
-)
-
-const (
-	// checkLimit ends a check of an upstream; a server that computes may take a
-	// while for any answer.
-	checkLimit = 2 * time.Second
-	// missesForDown is how many checks in a row must fail, unless nobody listens.
-	missesForDown = 3
 )
 
 // health is what is known of one upstream. Configs that name the same URL share
 // it.
 type health struct {
-	down   atomic.Bool
-	misses int // of checks in a row; the checker's own
+	down    atomic.Bool
+	seen    atomic.Bool            // it has answered once
+	why     atomic.Pointer[string] // of the last failure: what was tried and what came of it
+	misses  atomic.Int32           // of checks in a row
+	answers atomic.Uint64          // below 500, to requests
+	signs   atomic.Uint64          // likewise, and pieces of such answers
+
+	// The checker's own.
+	heard, noted uint64 // answers and signs at the last check
+	told         bool   // Check has said that it is down
+}
+
+// answered notes the header of an answer to a request. Below 500 it says that the
+// server serves, whatever its checks say: it may be too busy for them.
+func (h *health) answered(status int) {
+	if status >= 500 {
+		return
+	}
+	h.answers.Add(1)
+	h.signs.Add(1)
+	// Mostly they are so: a load leaves the cache line to all cores.
+	if !h.seen.Load() {
+		h.seen.Store(true)
+	}
+	if h.misses.Load() != 0 {
+		h.misses.Store(0)
+	}
+	if h.down.Load() {
+		h.down.Store(false)
+	}
+}
+
+// goesOn notes a piece of an answer. It clears nothing: a server that has closed
+// its port may end its streams.
+func (h *health) goesOn(status int) {
+	if status < 500 {
+		h.signs.Add(1)
+	}
+}
+
+// Health is what is known of one upstream.
+type Health struct {
+	Name string
+	// Up says that it has answered and is not down.
+	Up bool
+	// Problem says why not, "" where it is up.
+	Problem string
 }
 
 // healths are those of all upstreams that any config has named.
@@ -79,71 +112,40 @@ func (x *exchange) elsewhere(ctx context.Context, err error) bool {
 // what err means, or that there is no choice of upstreams.
 func (p *Proxy) failed(ctx context.Context, u upstream, err error) bool {
 	var op *net.OpError
-	if !p.cfg.Failover || ctx.Err() != nil || !errors.As(err, &op) || op.Op != "dial" {
+	if ctx.Err() != nil || !errors.As(err, &op) || op.Op != "dial" {
 		return false
 	}
+	text := "a request could not be sent: " + op.Error()
+	u.health.why.Store(&text)
 	u.health.down.Store(true)
-	return true
+	return p.cfg.Failover
 }
 
-// Check asks every upstream once how it is (GET /health) and returns the names of
-// those whose state has changed by it. One goroutine at a time may call it, also on
-// Proxies that share their connections. Any answer but a 5xx is a sign of life:
-// not every server has that path.
-func (p *Proxy) Check(ctx context.Context) (up, down []string) {
-	if !p.cfg.Failover {
-		return nil, nil
-	}
-	alive := make([]error, len(p.upstreams))
-	var all sync.WaitGroup
+// Health is what is known of every upstream, in the config's order.
+func (p *Proxy) Health() []Health {
+	out := make([]Health, len(p.upstreams))
 	for i, u := range p.upstreams {
-		all.Go(func() { alive[i] = p.ask(ctx, u) })
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return nil, nil
-	}
-	for i, u := range p.upstreams {
-		was := u.health.down.Load()
-		u.health.note(alive[i])
-		switch now := u.health.down.Load(); {
-		case was && !now:
-			up = append(up, u.name)
-		case !was && now:
-			down = append(down, u.name)
+		out[i] = Health{Name: u.name, Up: u.health.seen.Load() && !u.health.down.Load()}
+		if out[i].Up {
+			continue
+		}
+		out[i].Problem = "it has not been asked yet how it is"
+		if why := u.health.why.Load(); why != nil {
+			out[i].Problem = *why
 		}
 	}
-	return up, down
+	return out
 }
 
-// note takes the result of a check.
-func (h *health) note(err error) {
-	if err == nil {
-		h.misses = 0
-		h.down.Store(false)
-		return
-	}
-	if h.misses++; h.misses >= missesForDown || errors.Is(err, syscall.ECONNREFUSED) {
-		h.down.Store(true)
-	}
-}
+// HasChoice says that requests may go to more than one upstream.
+func (p *Proxy) HasChoice() bool { return p.cfg.Failover && len(p.upstreams) > 1 }
 
-func (p *Proxy) ask(ctx context.Context, u upstream) error {
-	ctx, stop := context.WithTimeout(ctx, checkLimit)
-	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url.JoinPath("health").String(), nil)
-	if err != nil {
-		return err
+// Serving is the name of the upstream that a request goes to which comes now, ""
+// where none is up.
+func (p *Proxy) Serving() string {
+	u := p.upstreams[p.pick()]
+	if !u.health.seen.Load() || u.health.down.Load() {
+		return ""
 	}
-	p.identify(req.Header)
-	res, err := p.transport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	_, _ = io.CopyN(io.Discard, res.Body, 4<<10) // what is left closes the connection
-	if res.StatusCode >= 500 {
-		return errStatus(res.StatusCode)
-	}
-	return nil
+	return u.name
 }

@@ -100,8 +100,11 @@ func TestWithoutFailoverOnlyTheFirstServes(t *testing.T) {
 			t.Errorf("got %d, want 502", res.StatusCode)
 		}
 	}
-	if up, down := r.proxy.Check(t.Context()); up != nil || down != nil {
-		t.Errorf("checked: %v %v, want nobody asked", up, down)
+	if up, down := r.proxy.Check(t.Context()); up != nil || !slices.Equal(down, []string{"a"}) {
+		t.Errorf("checked: %v %v, want the first down", up, down)
+	}
+	if got := r.proxy.Serving(); got != "" {
+		t.Errorf("serving: got %q, want none: nobody takes over", got)
 	}
 }
 
@@ -140,7 +143,7 @@ func TestChecksTakeAnUpstreamOutAndBack(t *testing.T) {
 	status := atomic.Int64{}
 	status.Store(200)
 	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/base/health" || r.Header.Get("Authorization") != "Bearer own" {
+		if r.URL.Path != "/base/v1/models" || r.Header.Get("Authorization") != "Bearer own" {
 			t.Errorf("asked for %s with %v", r.URL.Path, r.Header)
 		}
 		w.WriteHeader(int(status.Load()))
@@ -195,6 +198,36 @@ func TestClientThatLeavesWhileDiallingTeachesNothing(t *testing.T) {
 	}
 	if p.failed(t.Context(), p.upstreams[0], &net.OpError{Op: "read", Err: io.EOF}) {
 		t.Error("a broken read counts as a failed dial")
+	}
+}
+
+func TestUpstreamIsUpOnceItHasAnswered(t *testing.T) {
+	second, dead := saying(t, "second"), deadURL(t)
+	r := newRigTo(t, "", failover(dead, second.URL))
+	unasked := "it has not been asked yet how it is"
+	if got := r.proxy.Health(); !slices.Equal(got, []Health{{"a", false, unasked}, {"b", false, unasked}}) || r.proxy.Serving() != "" {
+		t.Errorf("before any check: %+v, serving %q; want nothing taken for granted", got, r.proxy.Serving())
+	}
+	r.proxy.Check(t.Context())
+	refused := "GET /v1/models: dial tcp " + strings.TrimPrefix(dead, "http://") + ": connect: connection refused"
+	if got := r.proxy.Health(); !slices.Equal(got, []Health{{"a", false, refused}, {"b", true, ""}}) || r.proxy.Serving() != "b" {
+		t.Errorf("after it: %+v, serving %q; want b", got, r.proxy.Serving())
+	}
+}
+
+func TestCheckSaysWhatARequestHasMet(t *testing.T) {
+	first, second := deadURL(t), saying(t, "second")
+	r := newRigTo(t, "", failover(first, second.URL))
+	text(t, r.post(chatPath, "{}")) // could not be dialled
+	if up, down := r.proxy.Check(t.Context()); up != nil || !slices.Equal(down, []string{"a"}) {
+		t.Errorf("up %v, down %v; want what the request met", up, down)
+	}
+	if up, down := r.proxy.Check(t.Context()); up != nil || down != nil {
+		t.Errorf("once more: up %v, down %v; want it said once", up, down)
+	}
+	r.proxy.upstreams[1].health.down.Store(true) // a request that met a server in the midst of its start
+	if up, down := r.proxy.Check(t.Context()); !slices.Equal(up, []string{"b"}) || !slices.Equal(down, []string{"b"}) {
+		t.Errorf("short of a check: up %v, down %v; want both said", up, down)
 	}
 }
 

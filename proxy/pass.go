@@ -92,7 +92,10 @@ func (p *Proxy) newPass(to upstream) *httputil.ReverseProxy {
 			p.identify(pr.Out.Header)
 			shapeRequest(pr.Out.Header, id)
 		},
-		ModifyResponse: p.shapePassed,
+		ModifyResponse: func(res *http.Response) error {
+			to.health.answered(res.StatusCode)
+			return p.shapePassed(res)
+		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			p.failed(r.Context(), to, err)
 			p.passFailed(w, r, err)

@@ -50,6 +50,7 @@ type shared struct {
 type upstream struct {
 	name   string
 	url    *url.URL
+	alive  string // what Check asks for
 	health *health
 }
 
@@ -102,7 +103,7 @@ func (s *shared) by(cfg Config) *Proxy {
 	s.bodies.limit.Store(cfg.BodyMemory)
 	for _, u := range cfg.Upstreams {
 		parsed, _ := url.Parse(u.URL) // Validate has parsed it
-		p.upstreams = append(p.upstreams, upstream{u.Name, parsed, s.healths.of(u.URL)})
+		p.upstreams = append(p.upstreams, upstream{u.Name, parsed, u.alivePath(), s.healths.of(u.URL)})
 		p.passes = append(p.passes, p.newPass(p.upstreams[len(p.upstreams)-1]))
 	}
 	return p

@@ -28,6 +28,7 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 			early.stop()
 		}
 		if n > 0 {
+			x.up.health.goesOn(res.StatusCode)
 			if werr := x.write(x.stripped(buf[:n])); werr != nil {
 				return x.unwritable(werr)
 			}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lull-project/lull/config"
@@ -237,14 +238,34 @@ func (s *Sidecar) adopt(ctx context.Context, core *handover.Handover, drivers []
 		return
 	}
 	s.lent.Store(true)
-	if len(drivers) == 0 {
-		s.log.Info("relaying and measuring only: no engine is on a device")
-	} else {
+	if len(drivers) > 0 {
 		s.log.Info("deciding", "engines", len(drivers))
+	}
+	if text := onlyRelays(drivers); text != "" {
+		s.log.Warn(text)
 	}
 	for _, d := range drivers {
 		s.wg.Go(func() { d.observe(ctx) })
 		s.wg.Go(func() { d.bound(ctx) })
 		s.wg.Go(func() { d.probeIdle(ctx) })
 	}
+}
+
+// onlyRelays says why no engine lends anything, where that is so: somebody who
+// waits for a handover must read it at the start.
+func onlyRelays(drivers []*engineDriver) string {
+	const so = "Lull only relays and measures: "
+	if len(drivers) == 0 {
+		return so + "no engine is on a device, so nothing is lent; devices and engines[].devices of a lull.yaml name one (`lull config --print-default`)"
+	}
+	var static []string
+	for _, d := range drivers {
+		can := d.engine.Capabilities()
+		if can.Bound {
+			return ""
+		}
+		static = append(static, fmt.Sprintf("%s (%s)", d.id, can.Kind))
+	}
+	return so + "no server's KV memory moves, of " + strings.Join(static, ", ") +
+		"; training gets only what stands beside it. docs/ENGINES.md says which servers lend"
 }

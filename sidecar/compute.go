@@ -66,17 +66,6 @@ func (c *compute) set(promised bool, to config.Interference) {
 	c.mu.Unlock()
 }
 
-// promises says that some request may be promised a latency, by the config or at
-// its client's own wish.
-func promises(c config.SLO) bool {
-	for _, o := range c.Declared() {
-		if o.TTFT.Base > 0 || o.TBT > 0 {
-			return true
-		}
-	}
-	return c.Overrides.TTFTMax+c.Overrides.TPOTMax > 0
-}
-
 // active says whether there is anything to watch.
 func (c *compute) active() bool { return c.yields || c.pace.Load() }
 

@@ -23,6 +23,7 @@ func TestDrainTurnsNewRequestsAwayAndLetsStreamsFinish(t *testing.T) {
 	l := newLone(t, up, nil, nil)
 	stream := l.open()
 	l.term()
+	l.logged("draining: new requests are turned away") // one before it would be relayed
 	l.until("new requests are turned away", func() bool {
 		status, h, body, err := l.call("POST", l.base+chatPath, "{}", nil)
 		return err == nil && status == 503 && h.Get("Retry-After") != "" && strings.Contains(body, `"code":"lull_draining"`)
@@ -46,6 +47,9 @@ func TestDrainTurnsNewRequestsAwayAndLetsStreamsFinish(t *testing.T) {
 		if text := metricsText(t, l.sidecar.metrics); !strings.Contains(text, want) {
 			t.Errorf("metrics lack %s", want)
 		}
+	}
+	if !strings.Contains(l.logs.String(), "level=INFO msg=stopped after=") {
+		t.Error("the log does not end with the end")
 	}
 	if strings.Contains(l.logs.String(), "are cut") {
 		t.Error("the log says that something was cut")

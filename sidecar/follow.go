@@ -61,21 +61,28 @@ func (s *Sidecar) reloadNow(why string) {
 		return
 	}
 	file, err := s.reload.load()
+	var changed, restart []string
+	if err == nil {
+		changed, restart, err = s.Reload(file)
+	}
 	if err != nil {
+		s.metrics.ConfigReload(false)
 		s.log.Error("config refused; the old one stays", "why", why, "err", err)
 		return
 	}
-	changed, restart, err := s.Reload(file)
-	if err != nil {
-		s.log.Error("config refused; the old one stays", "why", why, "err", err)
-		return
+	if len(changed)+len(restart) > 0 {
+		for _, w := range file.Warnings() {
+			s.log.Warn(w)
+		}
 	}
 	if len(restart) > 0 {
 		s.log.Warn("these keys need a restart; their old values stay", "keys", restart)
 	}
 	level := slog.LevelInfo
-	if len(changed) == 0 && why != onRequest {
+	if len(changed)+len(restart) == 0 && why != onRequest {
 		level = slog.LevelDebug // above all at the start
+	} else {
+		s.metrics.ConfigReload(true)
 	}
 	s.log.Log(context.Background(), level, "config reloaded", "why", why, "changed", changed)
 }

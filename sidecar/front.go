@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/proxy"
 )
 
@@ -29,7 +30,7 @@ func proxyConfig(f config.File) (proxy.Config, error) {
 	cfg.Failover = f.Proxy.Failover
 	cfg.Upstreams = nil
 	for _, e := range f.Engines {
-		cfg.Upstreams = append(cfg.Upstreams, proxy.Upstream{Name: e.Name, URL: e.URL})
+		cfg.Upstreams = append(cfg.Upstreams, proxy.Upstream{Name: e.Name, URL: e.URL, Alive: engine.AlivePath(e.Kind)})
 	}
 	for _, k := range f.Auth.Keys {
 		cfg.Keys = append(cfg.Keys, k.Sum())

@@ -26,6 +26,7 @@ type gate struct {
 	metrics *telemetry.Metrics
 	score   *score
 	lent    func() bool // is there a core to ask
+	first   string      // the engine that serves while it is not down
 }
 
 // Admit parks the request until the core has spoken. It fails open: without a
@@ -110,6 +111,9 @@ func (g *gate) Done(r proxy.Record) {
 		Model: r.Model, Outcome: r.Outcome, TTFT: ttft, Held: heldTime(r),
 		PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
 	})
+	if r.Engine != "" && r.Engine != g.first {
+		g.metrics.Failover(r.Engine)
+	}
 	g.score.done(req.promise, r)
 }
 

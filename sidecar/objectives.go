@@ -1,6 +1,9 @@
 package sidecar
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/lull-project/lull/slo"
 	"github.com/lull-project/lull/telemetry"
 )
@@ -10,7 +13,7 @@ type SLOState struct {
 	Name  string `json:"name"`
 	Model string `json:"model,omitempty"`
 	Tier  string `json:"tier,omitempty"`
-	// Objectives are the kinds that have a sample.
+	// Objectives are the kinds that the config promises or that have a sample.
 	Objectives []ObjectiveState `json:"objectives"`
 	// Goodput is what requests kept all of their promise; none before the first.
 	Goodput []GoodputState `json:"goodput,omitempty"`
@@ -92,7 +95,7 @@ func (s *score) state() []SLOState {
 	out := []SLOState{}
 	for _, c := range s.counts() {
 		st := SLOState{Name: c.objective.Name, Model: c.objective.Model, Tier: c.objective.Tier, Objectives: []ObjectiveState{}}
-		for _, r := range c.reports {
+		for _, r := range withPromised(c.objective, c.reports) {
 			st.Objectives = append(st.Objectives, objectiveState(c.objective, r, c.latencies(r.Kind)))
 		}
 		for _, w := range c.goodput {
@@ -103,9 +106,27 @@ func (s *score) state() []SLOState {
 	return out
 }
 
+// withPromised adds the kinds that are promised and have no sample yet, so that
+// an operator sees what was declared before the first request, in the kinds' order.
+func withPromised(o slo.Objective, reports []slo.Report) []slo.Report {
+	out := slices.Clone(reports)
+	for k := slo.TTFT; k <= slo.Success; k++ {
+		promised := o.Limit(k) != "" || k == slo.Success && o.Success > 0
+		if promised && !slices.ContainsFunc(reports, func(r slo.Report) bool { return r.Kind == k }) {
+			out = append(out, slo.Report{Kind: k, Target: o.Target(k)})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b slo.Report) int { return cmp.Compare(a.Kind, b.Kind) })
+	return out
+}
+
 func objectiveState(declared slo.Objective, r slo.Report, l *telemetry.Latencies) ObjectiveState {
 	o := ObjectiveState{Objective: r.Kind.String(), Limit: declared.Limit(r.Kind), Target: r.Target.Share(), HardLimit: r.Target == slo.HardLimit, Total: r.Total, Latency: latencyState(l)}
+	o.Windows = []WindowState{}
 	for _, w := range r.Windows {
+		if w.Name == "" {
+			continue // no sample yet
+		}
 		st := WindowState{Window: w.Name, Covered: w.Covered.Seconds(), Tally: w.Tally, MissesLeft: int64(r.Target.Allowed(w.N())) - int64(w.Misses())}
 		st.Attainment = known(w.Attainment())
 		st.Met = known(w.Met(r.Target))
@@ -152,6 +173,9 @@ func latencyState(l *telemetry.Latencies) *LatencyState {
 func (s *score) export() (all []telemetry.Objective, goodput []telemetry.Goodput) {
 	for _, st := range s.state() {
 		for _, o := range st.Objectives {
+			if len(o.Windows) == 0 {
+				continue // a series begins with its first sample
+			}
 			all = append(all, exported(st.Name, o))
 		}
 		for _, g := range st.Goodput {

@@ -126,6 +126,7 @@ func TestBadConfigIsRefusedWithKeyValueAndRuleAndTheOldOneStays(t *testing.T) {
 	write("slo: {ttft: 5s}\n")
 	l.sidecar.ReloadNow()
 	l.logged(`config reloaded" why=asked changed=[slo.ttft]`)
+	l.shows(`lull_config_reloads_total{result="ok"} 1`, `lull_config_reloads_total{result="refused"} 1`)
 }
 
 func TestKeysThatNeedARestartAreNamed(t *testing.T) {
@@ -190,7 +191,11 @@ func TestUpstreamsKeyIsReadAgain(t *testing.T) {
 		}
 	}
 	write("first-key\n")
-	l := newLone(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("Authorization") }), func(f *config.File) { f.Proxy.UpstreamKeyFile = path }, nil)
+	l := newLone(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == chatPath {
+			seen <- r.Header.Get("Authorization")
+		}
+	}), func(f *config.File) { f.Proxy.UpstreamKeyFile = path }, nil)
 	l.chat("")
 	write("second-key")
 	if _, _, err := l.sidecar.Reload(l.file); err != nil {
@@ -238,11 +243,11 @@ func TestInterferenceIsTakenOverWhileItRuns(t *testing.T) {
 
 func TestWhatMayBePromisedIsKnown(t *testing.T) {
 	f := config.Default()
-	if promises(f.SLO) {
+	if f.SLO.Promises() {
 		t.Error("the default promises nothing")
 	}
 	f.SLO.Overrides.TPOTMax = time.Second
-	if !promises(f.SLO) || !promises(chatSLO()) {
+	if !f.SLO.Promises() || !chatSLO().Promises() {
 		t.Error("a client may ask for a limit, or the config has one")
 	}
 }

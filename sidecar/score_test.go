@@ -3,6 +3,8 @@ package sidecar
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,8 +116,38 @@ func TestEndingsThatPromisedNothingAreNotCounted(t *testing.T) {
 	}
 	s.done(nil, s.record(time.Hour, 0, 1)) // ended before it was admitted
 	s.gap(nil, s.clock, time.Hour)
-	if got := s.state()[1].Objectives; len(got) != 0 {
-		t.Errorf("counted %+v, want nothing", got)
+	for _, got := range s.state()[1].Objectives {
+		if got.Total != (slo.Tally{}) || len(got.Windows) != 0 {
+			t.Errorf("counted %+v, want nothing", got)
+		}
+	}
+	if all, _ := s.export(); len(all) != 0 {
+		t.Errorf("metrics have %+v, want nothing", all)
+	}
+}
+
+func TestWhatIsPromisedStandsInTheStateBeforeTheFirstRequest(t *testing.T) {
+	s := newScorer(chatSLO())
+	var got []string
+	for _, st := range s.state() {
+		for _, o := range st.Objectives {
+			got = append(got, fmt.Sprintf("%s %s %s %v %d", st.Name, o.Objective, o.Limit, o.Target, len(o.Windows)))
+		}
+	}
+	want := []string{
+		"gold ttft (10ms + 1ms a token) * 2 1 0",
+		"default ttft 100ms 0.99 0", "default tbt 20ms 0.99 0", "default tpot 20ms 0.99 0", "default e2e 1s 0.99 0", "default success  0.999 0",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	s.done(s.ask(asked{}, proxy.Request{Stream: true}), s.record(50*msec, 10*msec, 2))
+	kinds := ""
+	for _, o := range s.state()[1].Objectives {
+		kinds += fmt.Sprintf("%s %d ", o.Objective, len(o.Windows))
+	}
+	if want := "ttft 4 tbt 0 tpot 4 e2e 4 success 4 "; kinds != want {
+		t.Errorf("after a request: got %q, want %q", kinds, want)
 	}
 }
 

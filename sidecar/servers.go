@@ -35,9 +35,9 @@ func (s *Sidecar) listen() (*servers, error) {
 	serving, cut := context.WithCancelCause(context.Background())
 	out := &servers{log: s.log, path: path, front: &front{}, cut: cut}
 	out.front.set(newHeaders(s.file.SLO, s.file.Auth.Keys, s.metrics).read(path))
-	out.data = proxy.Server(out.front)
+	out.data = proxy.Server(tellsItself(out.front))
 	out.data.BaseContext = func(net.Listener) context.Context { return serving }
-	out.operator = &http.Server{Handler: admin.New(s, s.metrics.Handler()), ReadHeaderTimeout: 10 * time.Second}
+	out.operator = &http.Server{Handler: tellsItself(admin.New(s, s.metrics.Handler())), ReadHeaderTimeout: 10 * time.Second}
 	out.data.ErrorLog = log.New(LibraryLog(s.log, time.Now), "", 0)
 	out.operator.ErrorLog = out.data.ErrorLog
 	var err error

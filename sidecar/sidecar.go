@@ -47,11 +47,16 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 	if err := file.Validate(); err != nil {
 		return nil, err
 	}
+	given := file // what a reload compares with
+	file, tooLarge, err := fitted(file, log)
+	if err != nil {
+		return nil, err
+	}
 	data, err := proxyConfig(file)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sidecar{file: file, data: data, log: log, metrics: telemetry.NewMetrics(), hurry: newHurry(), reload: newReloader(file), process: device.Open}
+	s := &Sidecar{file: file, data: data, log: log, metrics: telemetry.NewMetrics(), hurry: newHurry(), reload: newReloader(given), process: device.Open}
 	if err := s.lock(); err != nil {
 		return nil, err
 	}
@@ -68,6 +73,9 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 		s.events = events
 	}
 	s.wire()
+	if tooLarge != nil {
+		s.loop.view.problem("lull.yaml", tooLarge.Error())
+	}
 	return s, nil
 }
 
@@ -76,11 +84,12 @@ func (s *Sidecar) wire() {
 	score := newScore(s.file.SLO, s.file.Admission.Within, time.Now, s.metrics)
 	s.loop = &loop{
 		ctx: context.Background(), clock: time.Now, start: time.Now(), inputs: make(chan input, inputQueue), log: s.log,
-		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(promises(s.file.SLO), s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
+		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(s.file.SLO.Promises(), s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),
 	}
-	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load}
+	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load, first: s.file.Engines[0].Name}
+	s.metrics.ShowServing(s.serving)
 }
 
 // lock takes every device's lock; the session is the largest of their counters.
@@ -160,6 +169,7 @@ func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
 	for _, d := range s.loop.engines {
 		err = errors.Join(err, engine.Close(d.engine))
 	}
+	s.log.Info("stopped", "after", time.Since(s.loop.start).Round(time.Millisecond))
 	return err
 }
 
@@ -169,7 +179,7 @@ func (s *Sidecar) openChannel() (*trainer.Server, error) {
 	if len(s.file.Devices) == 0 {
 		return nil, nil
 	}
-	return trainer.Listen(s.trainerConfig(), s.sessions())
+	return trainer.Listen(s.trainerConfig(), reception{s.sessions()})
 }
 
 func (s *Sidecar) sessions() *sessions {
@@ -187,8 +197,12 @@ func (s *Sidecar) trainerConfig() trainer.Config {
 	c.Path, c.Heartbeat, c.Lease, c.Session = s.file.Trainers.Socket, s.file.Trainers.Heartbeat, s.file.Trainers.Lease, s.session
 	flood := &limiter{most: 10, every: time.Second, now: s.loop.clock}
 	c.Fault = func(_ *trainer.Session, err error) {
+		level := faultLevel(err)
+		if !s.log.Enabled(context.Background(), level) {
+			return
+		}
 		if dropped, ok := flood.allow(); ok {
-			s.log.Warn("control channel", "err", err, "dropped_before", dropped)
+			s.log.Log(context.Background(), level, "control channel", "err", err, "dropped_before", dropped)
 		}
 	}
 	if n := len(s.file.Trainers.AllowUIDs); n > 0 {
@@ -198,19 +212,11 @@ func (s *Sidecar) trainerConfig() trainer.Config {
 	return c
 }
 
-// State, Handovers and Problems make the Sidecar the admin API's Source.
+// State, Handovers and Ready make the Sidecar the admin API's Source.
 func (s *Sidecar) State() any { return s.loop.view.read() }
 
 // Handovers are the last ones, newest first.
 func (s *Sidecar) Handovers() any { return s.loop.recent.newestFirst() }
-
-// Problems says in sentences why the sidecar is not ready.
-func (s *Sidecar) Problems() []string {
-	if s.closing.Load() {
-		return []string{"draining"}
-	}
-	return s.loop.view.read().Problems
-}
 
 // allowed adds the sidecar's own user and root to the config's.
 func allowed(uids []int) []uint32 {

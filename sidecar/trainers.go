@@ -149,7 +149,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	id := s.id(ses)
 	place, ok := s.place(h.Device)
 	if !ok {
-		s.note(slog.LevelWarn, "trainer is on a device that lull.yaml does not name; it keeps its own budget and nothing is lent to it", "trainer", id, "device", h.Device)
+		s.note(slog.LevelWarn, "trainer is on a device that lull.yaml does not name; it keeps its own budget and nothing is lent to it; `python -m lull.doctor` in its environment says more", "trainer", id, "device", h.Device)
 		_ = ses.Send(s.unknown(h.Device)) // one that does not hear it keeps to its min budget
 		return
 	}
@@ -157,7 +157,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	s.clamp(&h)
 	process, shown, err := s.open(ses.PID())
 	if err != nil {
-		s.note(slog.LevelWarn, "trainer's process cannot be read, so nothing that it gave back could be confirmed; nothing is lent to it. Let it share the sidecar's PID namespace (containers: pid:)",
+		s.note(slog.LevelWarn, "trainer's process cannot be read, so nothing that it gave back could be confirmed; nothing is lent to it. Let it share the sidecar's PID namespace (containers: pid:); `python -m lull.doctor` in its environment says more",
 			"trainer", id, "pid", ses.PID(), "err", err)
 		_ = ses.Send(unseen)
 		return

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -112,4 +113,25 @@ func TestTrainersThatComeAndGoFillNoLog(t *testing.T) {
 	if len(lines) != 2*linesPerSecond || !strings.HasSuffix(lines[linesPerSecond], "trainer=t dropped_before=480") {
 		t.Errorf("%d lines, want %d a second, and the count of those left out: %q", len(lines), linesPerSecond, lines[len(lines)-1])
 	}
+}
+
+func TestConnectedTrainersAreCounted(t *testing.T) {
+	r := newRig(t, nil)
+	shows := func(line string) {
+		t.Helper()
+		r.until("metrics show "+line, func() bool {
+			resp, err := r.client.Get(r.admin + "/metrics")
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			text, _ := io.ReadAll(resp.Body)
+			return strings.Contains(string(text), line+"\n")
+		})
+	}
+	shows("lull_trainers_connected 0")
+	p := startFakeTrainer(t, r.socket, "honest")
+	shows("lull_trainers_connected 1")
+	_ = p.Kill()
+	shows("lull_trainers_connected 0")
 }

@@ -46,14 +46,14 @@ func TestEngineThatCannotBeReadStopsGrowthAndNoRequest(t *testing.T) {
 	startFakeTrainer(t, r.socket, "honest")
 	r.untilHeld(500 * size.MiB)
 	s.bad.Store(true)
-	r.until("readyz names the engine and what it answered", func() bool {
+	r.until("readyz names the engine and what it answered, and is ready: it serves", func() bool {
 		resp, err := r.client.Get(r.admin + "/readyz")
 		if err != nil {
 			return false
 		}
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(resp.Body)
-		return resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(text), "engine main: ") && strings.Contains(string(text), "/lull/state: got ") && strings.Contains(string(text), "want JSON")
+		return resp.StatusCode == http.StatusOK && strings.Contains(string(text), "engine main: ") && strings.Contains(string(text), "/lull/state: got ") && strings.Contains(string(text), "want JSON")
 	})
 	r.mustAllBeWhole(r.burst(12, 400, 60)) // training gives memory back for them as ever
 	if held := r.held(); held >= 500*size.MiB {

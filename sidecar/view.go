@@ -147,14 +147,18 @@ func (v *view) layOut(l *loop, at handover.At) {
 		ledger = &s
 		exportLedger(l.metrics, s)
 	}
-	trainers := make([]TrainerState, 0, len(l.trainers))
+	trainers, connected := make([]TrainerState, 0, len(l.trainers)), 0
 	for _, t := range l.trainers {
+		if t.session != nil {
+			connected++
+		}
 		l.noteLate(t, ledger)
 		trainers = append(trainers, TrainerState{
 			ID: string(t.id), Connected: t.session != nil, PID: t.pid(), Baseline: int64(t.baseline),
 			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report, Problem: firstOf(t.trouble, t.late),
 		})
 	}
+	l.metrics.TrainersConnected(connected)
 	sort.Slice(trainers, func(i, j int) bool { return trainers[i].ID < trainers[j].ID })
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -32,6 +32,9 @@ type Metrics struct {
 	yields       *prometheus.CounterVec
 	loop         prometheus.Counter
 	dropped      prometheus.Counter
+	trainers     prometheus.Gauge
+	failovers    *prometheus.CounterVec
+	reloads      *prometheus.CounterVec
 }
 
 // latencyBuckets run from half a millisecond to a minute, doubling: attainment
@@ -77,9 +80,14 @@ func NewMetrics() *Metrics {
 			Help: "Times the core broke an invariant; training is held at its least and requests pass unguarded."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "lull_events_dropped_total",
 			Help: "Lines of the events file that found the queue full."}),
+		trainers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lull_trainers_connected",
+			Help: "Trainers that have a session with the sidecar."}),
+		failovers: counter("lull_failover_requests_total", "Interpreted requests that went to another LLM server than the first, by that server.", "engine"),
+		reloads:   counter("lull_config_reloads_total", "Configs read while requests run: taken over (ok) or refused.", "result"),
 	}
+	m.duty.Set(1) // nobody has been told anything else
 	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.tokens, m.judged, m.overrides, m.inFlight, m.memory,
-		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped,
+		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -47,6 +47,11 @@ func TestInFlightReturnsToZeroAndOutcomesAreCountedOnce(t *testing.T) {
 	m.TrainingSamples("job", "0", 64)
 	m.CoreFailed()
 	m.Gap(time.Millisecond)
+	m.TrainersConnected(2)
+	m.Failover("second")
+	m.ConfigReload(true)
+	m.ConfigReload(false)
+	m.ShowServing(func() Serving { return Serving{Ready: true, Up: map[string]bool{"main": false, "second": true}} })
 	text := scrape(t, m)
 	for _, want := range []string{
 		"lull_requests_in_flight 0", `lull_requests_total{model="m",outcome="forwarded"} 1`, `lull_requests_total{model="m",outcome="client_gone"} 1`,
@@ -55,7 +60,9 @@ func TestInFlightReturnsToZeroAndOutcomesAreCountedOnce(t *testing.T) {
 		`lull_slo_overrides_total{header="x-slo-ttft-ms",result="clamped"} 1`,
 		`lull_handovers_total{direction="shrink",how="drop",result="confirmed"} 1`, "lull_freed_bytes_total 1.048576e+06",
 		`lull_memory_bytes{device="host0",owner="main",term="kv_bound"} 42`, `lull_training_samples{job="job",rank="0"} 64`,
-		"lull_core_failures_total 1", "lull_tbt_seconds_count 1",
+		"lull_core_failures_total 1", "lull_tbt_seconds_count 1", "lull_trainers_connected 2", "lull_ready 1",
+		`lull_engine_up{engine="main"} 0`, `lull_engine_up{engine="second"} 1`, `lull_failover_requests_total{engine="second"} 1`,
+		`lull_config_reloads_total{result="ok"} 1`, `lull_config_reloads_total{result="refused"} 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("metrics lack %q", want)

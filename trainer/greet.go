@@ -120,6 +120,14 @@ func (s *Server) check(sess *Session) *LineError {
 	return nil
 }
 
+// DoctorJob is the job of a hello by which `python -m lull.doctor` asks what a
+// trainer would hear; the Handler answers it and makes no trainer of it.
+const DoctorJob = "lull-doctor"
+
+// HelloFirst is the rule that a line before hello breaks. A doctor learns from it
+// that it may say hello: older sidecars did not name its job.
+const HelloFirst = "hello comes first; of the job " + DoctorJob + " it makes no trainer"
+
 // accepts makes sess the session of the trainer that line names, and welcomes
 // it; otherwise it says why not.
 func (s *Server) accepts(sess *Session, line []byte) *LineError {
@@ -131,7 +139,7 @@ func (s *Server) accepts(sess *Session, line []byte) *LineError {
 	}
 	h, ok := m.(Hello)
 	if !ok {
-		return &LineError{What: m.Type(), Where: "type", Rule: "hello comes first"}
+		return &LineError{What: m.Type(), Where: "type", Rule: HelloFirst}
 	}
 	if h.Version != Version {
 		return &LineError{What: "hello", Where: "version", Rule: fmt.Sprintf("got %d, want %d", h.Version, Version)}

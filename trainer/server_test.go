@@ -296,7 +296,7 @@ func TestHelloComesFirstAndAnotherVersionIsRefused(t *testing.T) {
 	srv, r := listen(t, nil)
 	c := dial(t, srv)
 	c.send(Ack{How: "drop"})
-	if m := c.read(); m != (ErrorLine{"ack", "type", "hello comes first"}) {
+	if m := c.read(); m != (ErrorLine{"ack", "type", "hello comes first; of the job lull-doctor it makes no trainer"}) {
 		t.Errorf("got %+v", m)
 	}
 	h := testHello()

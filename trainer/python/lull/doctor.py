@@ -2,7 +2,9 @@
 
 It looks at Python, PyTorch, the device, the allocator, the settings in the environment and the sidecar's socket,
 and measures in a process of its own whether memory really goes back. Nothing is changed, and no trainer is made
-known to the sidecar: the question to its socket is a line that it answers with an error before any hello.
+known to the sidecar: the first question to its socket is a line that it answers with an error before any hello, the
+second a hello of the job "lull-doctor", which it answers with what a trainer of this process and device would hear. A
+sidecar that does not name that job in its first answer would make a trainer of it, and is not asked.
 The exit status is 1 when something must be fixed. Torch is imported in the child only.
 """
 
@@ -15,15 +17,15 @@ import resource
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from lull._config import Config
 from lull._errors import ChannelError, ConfigError, LineError
 from lull._greeting import say_bytes
-from lull._protocol import Error, Pong, decode, encode
+from lull._protocol import VERSION, Error, Hello, Message, Pong, decode, encode
 from lull._transport import Transport, connect
 from lull.run import environment, locate
 
@@ -33,6 +35,7 @@ OK, NOTE, BAD = "ok", "note", "bad"
 
 LEAST_TORCH: Final = (2, 4)
 _ANSWER_S: Final = 2.0
+_JOB: Final = "lull-doctor"
 _PROBE_S: Final = 120.0
 _HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -144,8 +147,11 @@ def check_settings(environ: Mapping[str, str]) -> tuple[Finding, Config | None]:
     return Finding("settings", OK, seen), c
 
 
-def check_socket(config: Config, open_transport: Callable[[Config], Transport] = connect) -> Finding:
-    """Whether a sidecar answers there and takes this user."""
+def check_socket(
+    config: Config, open_transport: Callable[[Config], Transport] = connect, device: str = "cpu"
+) -> Finding:
+    """Whether a sidecar answers there, takes this user and has this device, which is torch's name for it where
+    LULL_DEVICE says none."""
     what, path = "socket", config.socket
     if not path:
         return Finding(what, NOTE, "LULL_SOCKET is empty: the job trains alone, with its own budget")
@@ -165,13 +171,14 @@ def check_socket(config: Config, open_transport: Callable[[Config], Transport] =
         fix = "start `lull serve`; where it runs, name this user in its lull.yaml (trainers.allow_uids)"
         return Finding(what, BAD, str(error).partition("; training")[0], fix)
     try:
-        return _ask(line, path)
+        return _ask(line, config, config.device or device)
     finally:
         line.close()
 
 
-def _ask(line: Transport, path: str) -> Finding:
+def _ask(line: Transport, config: Config, device: str) -> Finding:
     """A pong before hello is answered with an error line by every sidecar."""
+    path = config.socket
     line.set_timeout(_ANSWER_S)
     line.send(encode(Pong()))
     got = line.recv()
@@ -187,7 +194,42 @@ def _ask(line: Transport, path: str) -> Finding:
     if answer.what == "connect":
         fix = "name this user in lull.yaml (trainers.allow_uids), or run as the sidecar's user"
         return Finding("socket", BAD, f"{path} refuses this user: {answer.where} {answer.rule}", fix)
-    return Finding("socket", OK, f"a sidecar answers on {path} and takes this user; whether it lends, hello will tell")
+    if _JOB not in answer.rule:
+        old = "it is older than this doctor, so it was not asked about the device and this process"
+        return Finding("socket", OK, f"a sidecar answers on {path} and takes this user; {old}")
+    return _ask_device(line, config, device)
+
+
+def _ask_device(line: Transport, config: Config, device: str) -> Finding:
+    """Says hello as a doctor and takes the error line that follows the welcome."""
+    path = config.socket
+    hello = Hello(VERSION, _JOB, 0, 1, os.getpid(), device, ceiling=0, held=0, last_epoch=0)
+    if path.startswith("tcp://"):
+        hello = replace(hello, token=config.token)
+    line.send(encode(hello))
+    said = next((m for m in _messages(line) if isinstance(m, Error)), None)
+    if said is None or said.what != "hello":  # another doctor may be there
+        return Finding("socket", OK, f"a sidecar answers on {path} and takes this user; it did not say more")
+    if said.where == "device":
+        return Finding(
+            "socket", BAD, f"{path}: device: {said.rule}", "set LULL_DEVICE to a device of the sidecar's lull.yaml"
+        )
+    if said.where == "pid":
+        return Finding("socket", BAD, f"{path}: {said.rule}", "share the sidecar's PID namespace (containers: pid:)")
+    if said.where != "doctor":
+        return Finding("socket", BAD, f"{path} refuses hello: {said.where} {said.rule}", "see docs/TRAINING.md")
+    return Finding("socket", OK, f"a sidecar answers on {path} and takes this user; {said.rule}")
+
+
+def _messages(line: Transport) -> Iterator[Message]:
+    """What comes until the connection ends, is silent for a while or says what cannot be read."""
+    rest = b""
+    while got := line.recv():
+        *whole, rest = (rest + got).split(b"\n")
+        try:
+            yield from [decode(text) for text in whole]
+        except LineError:
+            return
 
 
 def probe(env: Mapping[str, str]) -> dict[str, Any]:
@@ -227,7 +269,7 @@ def examine(
         findings.append(check_memory(plain, "without lull.run"))
     findings.append(settings)
     if config is not None:
-        findings.append(check_socket(config))
+        findings.append(check_socket(config, device=str(with_run.get("device", "cpu")).partition(" ")[0]))
     return findings
 
 

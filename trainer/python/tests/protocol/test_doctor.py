@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lull import doctor
 from lull._config import Config
-from lull._protocol import Error, Pong, decode, encode
+from lull._protocol import Error, Hello, Message, Pong, Welcome, decode, encode
+from lull._transport import Transport
 from lull.doctor import Finding
 
 pytestmark = pytest.mark.cpu
@@ -124,7 +125,8 @@ def listener(path: Path, answer: bytes | None, asked: list[bytes]) -> Iterator[N
         server.close()
 
 
-HELLO_FIRST = encode(Error("pong", "type", "hello comes first"))
+HELLO_FIRST = encode(Error("pong", "type", "hello comes first; of the job lull-doctor it makes no trainer"))
+OLDER = encode(Error("pong", "type", "hello comes first"))
 OTHER_USER = encode(Error("connect", "uid", "got 1000, want one of [0]"))
 
 
@@ -132,6 +134,7 @@ OTHER_USER = encode(Error("connect", "uid", "got 1000, want one of [0]"))
     ("answer", "how", "seen", "fix"),
     [
         (HELLO_FIRST, "ok", "a sidecar answers on ", ""),
+        (OLDER, "ok", "takes this user; it is older than this doctor, so it was not asked about the device", ""),
         (OTHER_USER, "bad", "refuses this user: uid got 1000, want one of [0]", "trainers.allow_uids"),
         (b"HTTP/1.1 400 Bad Request\r\n", "bad", "is not a sidecar's: it said b'HTTP/1.1", "set LULL_SOCKET"),
         (None, "bad", "takes a connection but closes at once", "restart `lull serve`"),
@@ -147,6 +150,66 @@ def test_socket_is_asked_without_saying_hello(
     assert seen in found.seen
     assert fix in found.fix
     assert [decode(line.strip()) for line in asked] == [Pong()] * len(asked)
+
+
+class Sidecar:
+    """A connection to a sidecar: answers a pong as every one does, and a hello with these lines, cut anywhere."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answers = {Pong: [HELLO_FIRST], Hello: [answer[:30], answer[30:]]}
+        self._pending: list[bytes] = []
+        self.heard: list[Message] = []
+
+    def set_timeout(self, seconds: float) -> None:
+        pass
+
+    def send(self, line: bytes) -> bool:
+        self.heard.append(decode(line.strip()))
+        self._pending += self._answers[type(self.heard[-1])]
+        return True
+
+    def recv(self) -> bytes | None:
+        return self._pending.pop(0) if self._pending else b""
+
+    def close(self) -> None:
+        pass
+
+
+WELCOME = encode(Welcome(1, 7, 1000, 10000))
+
+
+@pytest.mark.parametrize(
+    ("answer", "how", "seen", "fix"),
+    [
+        (
+            Error("hello", "doctor", "the device is host0 of lull.yaml"),
+            "ok",
+            "takes this user; the device is host0",
+            "",
+        ),
+        (Error("hello", "device", "got 'host7', want host0"), "bad", "device: got 'host7', want host0", "LULL_DEVICE"),
+        (Error("hello", "pid", "cannot read this process"), "bad", "tcp://h:1: cannot read this", "PID namespace"),
+        (Error("hello", "token", "wrong"), "bad", "refuses hello: token wrong", "docs/TRAINING.md"),
+        (Error("session", "job", "another process has it"), "ok", "it did not say more", ""),
+    ],
+)
+def test_device_is_asked_for_by_a_hello_of_the_doctors_own(answer: Error, how: str, seen: str, fix: str) -> None:
+    line = Sidecar(WELCOME + encode(answer))
+    config = Config(socket="tcp://h:1", device="host7", token="t")
+    found = doctor.check_socket(config, lambda config: cast("Transport", line))
+    assert (found.how, seen in found.seen, fix in found.fix) == (how, True, True), found
+    pong, hello = line.heard
+    assert isinstance(pong, Pong)
+    assert isinstance(hello, Hello)
+    assert (hello.job, hello.device, hello.token) == ("lull-doctor", "host7", "t")
+
+
+def test_device_without_a_setting_is_torchs_name_for_it(tmp_path: Path) -> None:
+    line = Sidecar(WELCOME + b"not json\n")
+    found = doctor.check_socket(Config(socket="tcp://h:1"), lambda config: cast("Transport", line), "cuda:0")
+    assert (found.how, "it did not say more" in found.seen) == ("ok", True)
+    assert isinstance(line.heard[1], Hello)
+    assert line.heard[1].device == "cuda:0"
 
 
 def test_socket_that_is_missing_stale_or_no_socket(tmp_path: Path) -> None:

@@ -1,0 +1,20 @@
+package config
+
+import "fmt"
+
+// Warnings are what of a valid file can never come into play. Nothing fails of it.
+func (f File) Warnings() []string {
+	var found []string
+	if f.Proxy.Failover && len(f.Engines) < 2 {
+		found = append(found, "proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve")
+	}
+	if f.SLO.Promises() {
+		return found
+	}
+	for _, at := range []struct{ key, word string }{{"yield", f.Interference.Yield}, {"pace", f.Interference.Pace}} {
+		if at.word == Auto {
+			found = append(found, fmt.Sprintf("interference.%s: got %s without an objective, want slo.ttft, slo.tbt or an entry of slo.objectives or slo.overrides that promises one: it does nothing, nobody can be late", at.key, Auto))
+		}
+	}
+	return found
+}

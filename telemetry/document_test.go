@@ -1,0 +1,40 @@
+package telemetry
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestEverySeriesStandsInTheTable: with its labels, and none besides.
+func TestEverySeriesStandsInTheTable(t *testing.T) {
+	m := NewMetrics()
+	m.ShowServing(func() Serving { return Serving{} })
+	m.ShowObjectives(func() ([]Objective, []Goodput) { return nil, nil })
+	var code []string
+	descs := make(chan *prometheus.Desc)
+	go func() { m.registry.Describe(descs); close(descs) }() // ends when all are read
+	line := regexp.MustCompile(`fqName: "(lull_[a-z_]+)".*variableLabels: \{([a-z,]*)\}`)
+	for d := range descs {
+		if found := line.FindStringSubmatch(d.String()); found != nil {
+			code = append(code, strings.TrimRight(found[1]+" "+strings.ReplaceAll(found[2], ",", ", "), " "))
+		}
+	}
+	text, err := os.ReadFile("../docs/METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(lull_[a-z_]+)` \\| [a-z]+ \\|([a-z, ]*)\\|").FindAllStringSubmatch(string(text), -1) {
+		table = append(table, strings.TrimRight(row[1]+" "+strings.TrimSpace(row[2]), " "))
+	}
+	slices.Sort(code)
+	slices.Sort(table)
+	if !slices.Equal(code, table) {
+		t.Errorf("docs/METRICS.md\ngot  %s\nwant %s", strings.Join(table, "\n     "), strings.Join(code, "\n     "))
+	}
+}
