@@ -62,8 +62,8 @@ def attach(
 
     Random numbers in the model come out as without Lull if they are drawn from the default generators of
     torch, random or numpy.random. A torch.Generator, random.Random or numpy Generator object that the model
-    holds itself is not replayed: use none of them in the blocks. One process trains one model here: while it
-    speaks to a sidecar, a second attach with a socket is refused until the first is closed.
+    holds itself is not replayed: use none of them in the blocks. One process trains one model here: a second
+    attach is refused until the first is closed.
     DistributedDataParallel, FullyShardedDataParallel and several ranks are refused.
     """
     os.environ.pop(UNATTACHED, None)
@@ -77,8 +77,7 @@ def attach(
     refuse_hooks(model, trained(model, optimizer), trusted=partition == "trusted")
     segments = find_segments(model, blocks)
     refuse_compiled(model, segments)
-    if config.socket:
-        PLACE.refuse_if_taken(config.socket)
+    PLACE.refuse_if_taken()
     device = _device_of(model)
     _warm(device)
     own = [*model.parameters(), *model.buffers(), *state_tensors(optimizer)]
@@ -99,8 +98,8 @@ def attach(
         on_drain=on_drain,
     )
     elastic.on_close = _switch_fast()
+    PLACE.take(elastic)
     if config.socket:
-        PLACE.take(elastic)
         own_dice = random.Random()  # the agent's pauses draw nothing from what the model draws from
         elastic.use_agent(Agent(config, elastic, rng=own_dice.random), _wait_for(config))
     return elastic
@@ -124,10 +123,18 @@ def _wait_for(config: Config) -> Callable[[Agent], None]:
 
     def wait(agent: Agent) -> None:
         deadline = time.monotonic() + _HELLO_S
-        while Path(config.socket).exists() and not agent.connected and time.monotonic() < deadline:
+        while _seems_there(config.socket) and not agent.connected and time.monotonic() < deadline:
             time.sleep(0.005)
 
     return wait
+
+
+def _seems_there(socket: str) -> bool:
+    """Whether a connection may come. Where it cannot be looked at, the agent says why."""
+    try:
+        return Path(socket).exists()
+    except OSError:
+        return False
 
 
 def _device_of(model: torch.nn.Module) -> Device:

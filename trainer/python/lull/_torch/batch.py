@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import UserDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -19,7 +19,7 @@ def _inside(leaf: Any) -> dict[Any, Any] | None:
     if isinstance(leaf, Mapping):
         return dict(leaf)
     if dataclasses.is_dataclass(leaf) and not isinstance(leaf, (type, torch.nn.Module)):
-        return {f.name: getattr(leaf, f.name) for f in dataclasses.fields(leaf) if f.init}
+        return {f.name: getattr(leaf, f.name) for f in dataclasses.fields(leaf) if hasattr(leaf, f.name)}
     return None
 
 
@@ -47,21 +47,26 @@ def _map(change: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def _again(old: Any, values: dict[Any, Any]) -> Any:
-    """The same type with these values; a plain dict for a mapping that cannot be made from one."""
-    if isinstance(old, UserDict):
-        new = copy(old)
-        new.data = values
-        return new
+    """A copy with these values: nothing of the user's runs again (a __post_init__ would see a part as if it were the
+    whole), and what else the object has stays. A mapping that cannot be written becomes a plain dict."""
+    if isinstance(old, Mapping) and not isinstance(old, MutableMapping):
+        return values
     try:
-        kind: Callable[..., Any] = type(old)
-        return kind(values) if isinstance(old, Mapping) else dataclasses.replace(old, **values)
-    except (TypeError, ValueError) as e:
-        if isinstance(old, Mapping):
-            return values
+        new = copy(old)
+        if isinstance(new, UserDict):
+            new.data = values
+        elif isinstance(new, MutableMapping):
+            for key, value in values.items():
+                new[key] = value
+        else:
+            for name, value in values.items():
+                object.__setattr__(new, name, value)
+    except Exception as e:
         raise RuntimeRefusal(
-            f"elastic.backward batch: {type(old).__name__} cannot be made again from its fields ({e}), want a "
-            "dataclass that dataclasses.replace copies, or a dict; nothing was trained"
+            f"elastic.backward batch: {type(old).__name__} cannot be copied with other values ({type(e).__name__}: "
+            f"{e}), want what copy.copy copies, or a dict; nothing was trained"
         ) from e
+    return new
 
 
 def batch_size(batch: Any) -> int:
@@ -86,6 +91,12 @@ def part(batch: Any, start: int, stop: int, size: int) -> Any:
         return leaf
 
     return _map(cut, batch)
+
+
+def anew(batch: Any) -> Any:
+    """The same tensors in other containers: a loss_fn that takes things out of its batch finds them the next time."""
+    size = batch_size(batch)
+    return part(batch, 0, size, size)
 
 
 def spread_copy(batch: Any, at: Sequence[int], size: int) -> Any:

@@ -73,7 +73,13 @@ class Elastic(RuntimeSide):
         self._state_per_byte = 0.0
         """Bytes of optimizer state for a byte of parameters, as the dry step showed."""
         self._turn = threading.Lock()
-        self._watch = FloorWatch(self._outside, self._ask_floor, epoch=lambda: self.orders.epoch, clock=clock)
+        self._watch = FloorWatch(
+            self._outside,
+            self._ask_floor,
+            epoch=lambda: self.orders.epoch,
+            found=self._take_off_the_excess,
+            clock=clock,
+        )
         self._unused = Unused()
         self._count_steps()
 
@@ -98,6 +104,11 @@ class Elastic(RuntimeSide):
         how many samples that are: call zero_grad() before you go on.
         """
         self._unused.called()
+        if self._closed:
+            raise RuntimeRefusal(
+                "elastic.backward: this handle is closed, want a new one (lull.attach) or loss.backward(); nothing was "
+                "trained"
+            )
         if reduction not in ("mean", "sum"):
             raise RuntimeRefusal(
                 f"elastic.backward reduction: got {reduction!r}, want mean or sum; nothing was trained"
@@ -192,14 +203,21 @@ class Elastic(RuntimeSide):
                 )
             self.orders.end_batch()
         assert total is not None
-        if self.device.pool.capped and self.floor is not None:
-            self._raise_floor(self._watch.check(self.floor).bytes)
-            self._outside_bytes = self._watch.uncovered
-            self.orders.allow(self._allowance)
+        self._look_at_the_floor()
         self.stats.batches += 1
         self.stats.batch_s.append(self._clock() - started)
         self.stats.loss = float(total)
         return total
+
+    def _look_at_the_floor(self) -> None:
+        """While no microbatch runs: what lies outside the pool may have risen."""
+        if self.device.pool.capped and self.floor is not None:
+            self._raise_floor(self._watch.check(self.floor).bytes)
+            self._take_off_the_excess()
+
+    def _take_off_the_excess(self) -> None:
+        self._outside_bytes = self._watch.uncovered
+        self.orders.allow(self._allowance)
 
     def close(self) -> None:
         """Detaches: says bye to the sidecar and leaves model and optimizer as they were."""

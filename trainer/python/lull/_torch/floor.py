@@ -8,6 +8,7 @@ import torch
 
 from lull._errors import RuntimeRefusal
 from lull._greeting import say_bytes
+from lull._torch.batch import anew
 from lull._torch.dry import Floor, measure_floor
 from lull._torch.leaves import known_leaves, spared
 from lull._torch.micro import LossFn, Microbatches, check_loss, ran_out
@@ -35,9 +36,9 @@ def measure(job: Microbatches, baseline: int, one: Any, loss_fn: LossFn) -> Floo
         try:
             with job._hooks, job._caches_off():
                 if first:
-                    _plain_pass(job, table, one, loss_fn)
+                    _plain_pass(job, table, anew(one), loss_fn)
                 else:
-                    _measured_pass(job, table, one, loss_fn)
+                    _measured_pass(job, table, anew(one), loss_fn)
             job._movers |= snapshot.moved()
             whole = True
         finally:

@@ -259,6 +259,7 @@ class Microbatches:
     def _wait_for_more(self, than: int) -> None:
         """Until the ceiling is higher; a wait of more than a second is said once."""
         while not self.orders.await_ceiling(than, 1.0) and not self._closed:
+            self._look_at_the_floor()  # what rose outside the pool may be what stands in the way
             if not self._waiting_said:
                 self._waiting_said = True
                 _log.warning(
@@ -268,6 +269,8 @@ class Microbatches:
                     say_bytes(than),
                     say_bytes(self.least),
                 )
+
+    def _look_at_the_floor(self) -> None: ...
 
     def _boundary(self) -> None:
         self._pacer.gate()

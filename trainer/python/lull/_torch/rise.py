@@ -31,6 +31,9 @@ question took, since training waited so long."""
 
 WORTH = 10.0
 
+GONE_S = 15.0
+"""Seconds without a sidecar after which training waits for no grant of its own: more than a lease."""
+
 _WHY = {
     Answer.REFUSED: "the sidecar has no room for a floor of {}",
     Answer.LATE: f"the sidecar did not answer within {PATIENCE_S} s when asked for a floor of {{}}",
@@ -59,11 +62,14 @@ class FloorWatch:
         ask: Callable[[int, float], Answer],
         *,
         epoch: Callable[[], int] = lambda: 0,
+        found: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outside = outside
         """Bytes of the job outside the pool, beyond the baseline."""
         self._ask = ask
+        self._found = found
+        """Called when uncovered has changed and is about to be asked for."""
         self._epoch = epoch
         """Of the last budget."""
         self._clock = clock
@@ -86,7 +92,9 @@ class FloorWatch:
         if wanted - NOISE // 2 <= floor.bytes:
             self._settled(floor.bytes, risen=self._asked is not None and floor.bytes > self._asked.floor)
             return floor
+        self.uncovered = wanted - NOISE
         if self._due():
+            self._found()  # before the question: an ack meanwhile must not promise less
             asked, epoch = self._clock(), self._epoch()
             answer = self._ask(wanted, PATIENCE_S)
             if answer is Answer.GRANTED:
@@ -95,7 +103,6 @@ class FloorWatch:
             answered = self._clock()
             self._asked = _Asked(answered, answered - asked, epoch, floor.bytes)
             self._tell(answer, now, wanted, floor)
-        self.uncovered = wanted - NOISE
         return floor
 
     def _due(self) -> bool:
@@ -131,10 +138,12 @@ class FloorWatch:
         """The floor with `extra` bytes more, granted before they are taken.
 
         Training waits for it as it waits for a sample's memory; pause waits a moment and says whether to go on
-        asking. Without a sidecar there is nobody to wait for.
+        asking. Without a sidecar there is nobody to wait for: after GONE_S its last grant is over too, and one that
+        comes later hears of the floor in the hello.
         """
         wanted = floor.bytes + extra
         told = Answer.GRANTED
+        gone: float | None = None
         while (answer := self._ask(wanted, PATIENCE_S)) is not Answer.GRANTED:
             if answer is not told:
                 told = answer
@@ -144,6 +153,14 @@ class FloorWatch:
                     say_bytes(extra),
                     _WHY[answer].format(say_bytes(wanted)),
                 )
+            gone = None if answer is not Answer.GONE else gone if gone is not None else self._clock()
+            if gone is not None and self._clock() - gone >= GONE_S:
+                _log.warning(
+                    "floor: no sidecar for %g s, so nobody counts %s; training goes on with them",
+                    GONE_S,
+                    say_bytes(wanted),
+                )
+                break
             if not pause():
                 break
         return replace(floor, bytes=wanted)

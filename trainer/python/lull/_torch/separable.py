@@ -84,13 +84,17 @@ def ask(model: torch.nn.Module, loss_fn: Callable[[Any], torch.Tensor], batch: A
     if n < 2:
         return None
     few = spread_copy(batch, at, size)
-    batches = [*(part(few, i, i + 1, n) for i in range(n)), few, few]
+    asked = [*((i, i + 1) for i in range(n)), (0, n), (0, n)]
+
+    def losses_now() -> Iterator[Any]:
+        return (loss_fn(part(few, start, stop, n)) for start, stop in asked)
+
     with _quiet(model):
         try:
             with torch.no_grad():
-                losses = [loss_fn(b) for b in batches]
+                losses = [*losses_now()]
         except RuntimeError:  # a loss that holds a gradient itself
-            losses = [_detached(loss_fn(b)) for b in batches]
+            losses = [*map(_detached, losses_now())]
     refuse_edits(few)
     if any(not isinstance(loss, torch.Tensor) or loss.numel() != 1 for loss in losses):
         return None  # backward says what it wants

@@ -27,8 +27,8 @@ class _Closable(Protocol):
 
 
 class _Place:
-    """Who speaks to a sidecar for this process: one at most, since the sidecar knows a trainer by its name and
-    sees the bytes of a process only as a whole.
+    """Who is elastic in this process: one at most, since the sidecar sees the bytes of a process only as a whole, and
+    its pool has one ceiling.
 
     A process has one, as it has one arena. A forked child speaks for itself.
     """
@@ -38,18 +38,19 @@ class _Place:
         self._pid = 0
         self._holder: weakref.ReferenceType[_Closable] | None = None
 
-    def refuse_if_taken(self, socket: str) -> None:
+    def refuse_if_taken(self) -> None:
         """Raises RuntimeRefusal while the holder is not closed."""
         with self._lock:
             holder = self._holder() if self._holder is not None and self._pid == os.getpid() else None
         if holder is not None and not holder.closed:
             raise RuntimeRefusal(
-                f"attach socket {socket}: another lull.attach of this process speaks to a sidecar, want one at a "
-                'time; close() that one first, or attach this one with socket=""; nothing is attached'
+                "attach: another lull.attach of this process is not closed, want one at a time, since both would share "
+                "one pool with one ceiling; close() that one first, or train this model without Lull; nothing is "
+                "attached"
             )
 
     def take(self, holder: _Closable) -> None:
-        """From now on `holder` speaks, until it is closed or nobody has it any more."""
+        """From now on `holder` has it, until it is closed or nobody has it any more."""
         with self._lock:
             self._pid, self._holder = os.getpid(), weakref.ref(holder)
 

@@ -20,6 +20,7 @@ from lull._agent import Agent
 from lull._config import Config
 from lull._floor import Answer
 from lull._protocol import Budget
+from lull._torch.attach import _seems_there
 from lull._torch.single import PLACE
 
 pytestmark = pytest.mark.cpu
@@ -159,22 +160,45 @@ def test_refused_device_means_the_own_budget_again(late: bool) -> None:
     elastic.close()
 
 
-def test_second_attach_with_a_socket_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
+def test_second_attach_is_refused_until_the_first_is_closed(tmp_path: Path) -> None:
     socket = str(tmp_path / "nobody.sock")
     first = attach(nn.Linear(2, 2), socket=socket)
     model = nn.Linear(2, 2)
     with pytest.raises(
         lull.RuntimeRefusal,
-        match=r"attach socket .*nobody\.sock: another lull\.attach of this process speaks to a sidecar, want one at a "
-        r'time; close\(\) that one first, or attach this one with socket=""; nothing is attached',
+        match=r"attach: another lull\.attach of this process is not closed, want one at a time, since both would share "
+        r"one pool with one ceiling; close\(\) that one first, or train this model without Lull; nothing is attached",
     ):
         attach(model, socket=socket)
     with pytest.raises(lull.RuntimeRefusal, match="another lull"):
         attach(model, socket=str(tmp_path / "other.sock"))
-    attach(model).close()  # without a socket there may be several
+    with pytest.raises(lull.RuntimeRefusal, match="another lull"):
+        attach(model)
     first.close()
     second = attach(model, socket=socket)
     second.close()
+
+
+def test_closed_handle_trains_nothing_and_says_so() -> None:
+    elastic = attach(model := nn.Linear(2, 2))
+    elastic.close()
+    with pytest.raises(lull.RuntimeRefusal, match=r"elastic\.backward: this handle is closed, want a new one"):
+        elastic.backward(torch.randn(4, 2), lambda b: model(b).sum())
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("socket", ["x" * 300, "loop/loop/s.sock", "closed/s.sock"])
+def test_socket_that_cannot_be_looked_at_is_no_error(
+    socket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+
+    def denied(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    if socket.startswith("closed"):
+        monkeypatch.setattr(Path, "exists", denied)
+    assert not _seems_there(str(tmp_path / socket))
 
 
 def test_attach_that_is_refused_takes_no_place(tmp_path: Path) -> None:
@@ -191,7 +215,7 @@ def test_forked_child_may_attach_for_itself(tmp_path: Path) -> None:
         child = os.fork()
     if child == 0:
         try:
-            PLACE.refuse_if_taken("mine")
+            PLACE.refuse_if_taken()
         except lull.RuntimeRefusal:
             os._exit(1)
         os._exit(0)

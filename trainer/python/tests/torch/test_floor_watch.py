@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lull._floor import Answer
 from lull._torch.allowance import Allowance
 from lull._torch.dry import NOISE, Floor
-from lull._torch.rise import AGAIN_S, LEAST_S, PATIENCE_S, FloorWatch
+from lull._torch.rise import AGAIN_S, GONE_S, LEAST_S, PATIENCE_S, FloorWatch
 
 pytestmark = pytest.mark.cpu
 
@@ -186,6 +186,43 @@ def test_parameters_that_are_trained_from_now_on_wait_for_their_floor(caplog: py
         said.format("the sidecar has no room for a floor of 130.0 MiB"),
         said.format("the sidecar is gone, and nobody can grant a floor of 130.0 MiB"),
     ]
+
+
+def test_training_waits_for_no_grant_once_the_sidecar_is_gone_for_longer_than_a_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [100.0]
+    answers = [Answer.REFUSED, Answer.GONE, Answer.REFUSED]
+
+    def pause() -> bool:
+        now[0] += 1.5
+        return True
+
+    def ask(bytes: int, timeout: float) -> Answer:
+        return answers.pop(0) if answers else Answer.GONE
+
+    watch = FloorWatch(lambda: 0, ask, clock=lambda: now[0])
+    with caplog.at_level(logging.WARNING, logger="lull"):
+        risen = watch.claim(FLOOR, 30 * MIB, pause)
+    assert risen.bytes == 130 * MIB
+    assert 100 + 3 * 1.5 + GONE_S <= now[0] < 100 + 3 * 1.5 + GONE_S + 2
+    assert caplog.records[-1].getMessage() == (
+        "floor: no sidecar for 15 s, so nobody counts 130.0 MiB; training goes on with them"
+    )
+
+
+def test_what_is_not_covered_is_known_before_it_is_asked_for() -> None:
+    known: list[int] = []
+    watch: FloorWatch
+
+    def ask(bytes: int, timeout: float) -> Answer:
+        assert known == [90 * MIB + FLOOR.step_peak], "an ack during the question promises no less"
+        return Answer.REFUSED
+
+    watch = FloorWatch(lambda: 90 * MIB, ask, found=lambda: known.append(watch.uncovered))
+    watch.check(FLOOR)
+    watch.check(FLOOR)
+    assert len(known) == 1
 
 
 def test_job_that_is_closed_stops_waiting_for_its_floor() -> None:

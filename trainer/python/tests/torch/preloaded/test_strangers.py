@@ -91,6 +91,31 @@ def test_batch_that_wants_a_gradient_gets_it_once_whatever_is_undone(
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("wrap", [dict, UserDict])
+def test_loss_fn_may_take_things_out_of_its_batch(wrap: Callable[..., Any]) -> None:
+    model, x, y = net(), torch.randn(12, 8).double(), torch.randn(12, 4).double()
+    elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="")
+    elastic._next_size = lambda left: min(left, 4)  # type: ignore[method-assign]
+    whole = wrap(x=x, y=y)
+
+    def loss(b: Any) -> torch.Tensor:
+        wanted = b.pop("y")
+        return mse_loss(model(b["x"]), wanted)
+
+    try:
+        for _ in range(2):
+            model.zero_grad()
+            elastic.backward(whole, loss)
+    finally:
+        elastic.close()
+    assert set(whole) == {"x", "y"}, "the user's own is as it was"
+    got = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    mse_loss(model(x), y).backward()
+    for a, p in zip(got, model.parameters(), strict=True):
+        torch.testing.assert_close(a, p.grad, rtol=1e-10, atol=1e-12)
+
+
 def test_gradient_that_the_user_made_since_an_earlier_batch_stays() -> None:
     model, x = net(), torch.randn(1, 8).double()
     scale = torch.ones(4, dtype=torch.float64)
