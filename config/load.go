@@ -68,11 +68,9 @@ func decode(from, to reflect.Type, v any) (any, error) {
 		}
 		return d, nil
 	case reflect.TypeFor[size.Bytes]():
-		if n, ok := v.(int); ok && n >= 0 {
-			return size.Bytes(n), nil
-		}
-		b, err := size.Parse(fmt.Sprint(v))
-		if err != nil {
+		text := fmt.Sprint(v)
+		b, err := size.Parse(text)
+		if err != nil || b != 0 && !strings.HasSuffix(text, "B") { // 640 may mean MiB: as bytes it would starve the server
 			return nil, &valueError{show(v), "a number with B, KiB, MiB or GiB, such as 640MiB"}
 		}
 		return b, nil

@@ -200,6 +200,8 @@ func (e Engine) validate(key string) error {
 		return fmt.Errorf("%s.kind: got %q, want one of %v", key, e.Kind, engine.Kinds())
 	case hostOf(e.URL) == "":
 		return fmt.Errorf("%s.url: got %q, want http://host:port or https://host:port", key, e.URL)
+	case strings.HasSuffix(strings.TrimRight(e.URL, "/"), "/v1"):
+		return fmt.Errorf("%s.url: got %q, want the server's address without /v1: clients send it in their paths", key, e.URL)
 	case e.PID < 0:
 		return fmt.Errorf("%s.pid: got %d, want the number of the server's process, or 0 to find it by the port of url", key, e.PID)
 	case e.Page != "" && (!filepath.IsAbs(e.Page) || filepath.Ext(e.Page) != ".page"):

@@ -67,9 +67,11 @@ func (s *Sidecar) reloadNow(why string) {
 	}
 	if err != nil {
 		s.metrics.ConfigReload(false)
+		s.loop.view.problem("config", "the file is refused and the old one stays, but a restart would fail: "+err.Error())
 		s.log.Error("config refused; the old one stays", "why", why, "err", err)
 		return
 	}
+	s.loop.view.clearProblem("config")
 	if len(changed)+len(restart) > 0 {
 		for _, w := range file.Warnings() {
 			s.log.Warn(w)

@@ -1,10 +1,13 @@
 package sidecar
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/lull-project/lull/handover"
@@ -57,6 +60,17 @@ func TestAbsurdLastEpochIsNotBelieved(t *testing.T) {
 		t.Errorf("session %d at the next start, want %d", now, own+1)
 	}
 	r.mustAllBeWhole(r.burst(2, 50, 10))
+}
+
+func TestPlaceThatOnlyRootMayWriteIsSaidWithTheRemedy(t *testing.T) {
+	denied := &fs.PathError{Op: "mkdir", Path: "/run/lull", Err: syscall.EACCES}
+	got := withRemedy(fmt.Errorf("device: lock host0: %w", denied)).Error()
+	if want := "device: lock host0: mkdir /run/lull: permission denied: want to run as root, or a state_dir and a trainers.socket in a directory of your own (lull.yaml)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if held := errors.New("device: lock host0: held"); withRemedy(held) != held {
+		t.Error("another error got the remedy too")
+	}
 }
 
 func TestLockFileThatHoldsNoCounterDoesNotStopTheRelay(t *testing.T) {

@@ -121,11 +121,19 @@ func TestBadConfigIsRefusedWithKeyValueAndRuleAndTheOldOneStays(t *testing.T) {
 	write("slo: {ttft: 5}\n")
 	l.sidecar.ReloadNow()
 	l.logged(`config refused; the old one stays" why=asked err=`)
+	problems := func() string { return strings.Join(l.sidecar.loop.view.read().Problems, "\n") }
+	const start, end = "config: the file is refused and the old one stays, but a restart would fail: ", "slo.ttft: got 5, want a duration such as 12ms or 10s"
+	if got := problems(); !strings.Contains(got, start) || !strings.Contains(got, end) {
+		t.Errorf("problems %q, want %q and %q", got, start, end)
+	}
 	l.logged(`slo.ttft: got 5, want a duration such as 12ms or 10s`)
 	l.chat(firstEvent + lastEvent)
 	write("slo: {ttft: 5s}\n")
 	l.sidecar.ReloadNow()
 	l.logged(`config reloaded" why=asked changed=[slo.ttft]`)
+	if got := problems(); strings.Contains(got, start) {
+		t.Errorf("problems %q after a good file, want that of the config gone", got)
+	}
 	l.shows(`lull_config_reloads_total{result="ok"} 1`, `lull_config_reloads_total{result="refused"} 1`)
 }
 

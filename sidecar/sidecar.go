@@ -3,7 +3,9 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -92,13 +94,21 @@ func (s *Sidecar) wire() {
 	s.metrics.ShowServing(s.serving)
 }
 
+// withRemedy adds to an error of a place that only root may write what to do.
+func withRemedy(err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%w: want to run as root, or a state_dir and a trainers.socket in a directory of your own (lull.yaml)", err)
+}
+
 // lock takes every device's lock; the session is the largest of their counters.
 func (s *Sidecar) lock() error {
 	for _, d := range s.file.Devices {
 		l, err := device.Acquire(s.file.StateDir, d.ID)
 		if err != nil {
 			s.release()
-			return err
+			return withRemedy(err)
 		}
 		if l.Unreadable != "" {
 			s.log.Warn("the file that counts the sidecar's starts held no counter; it counts anew, above what trainers and engines have seen",
