@@ -251,17 +251,26 @@ def test_orphaned_engine_returns_to_the_pool_after_the_lease(
 
 
 def test_page_counts_every_step(server: Server, sidecar: FakeSidecar) -> None:
-    before = sidecar.wait(lambda page: page["running"] == 0)
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(server.complete, [13] * 20, 300)
-        during = sidecar.wait(
-            lambda page: page["running"] == 1 and page["steps"] > before["steps"] + 10
-        )
-        assert during["running"] == 1 and during["blocks_used"] >= 1 and during["step_ns"] > 0
-        asked.result(60)
-    after = sidecar.wait(lambda page: page["running"] == 0)
-    # One step a token; async scheduling may run one more before it sees the end.
-    assert 300 <= after["steps"] - before["steps"] <= 302
+    tokens, missed = 900, []
+    for _ in range(5):  # where others keep this process from looking, an answer may pass unseen
+        before = sidecar.wait(lambda page: page["running"] == 0)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(server.complete, [13] * 20, tokens)
+            during = sidecar.wait(
+                lambda page: (
+                    asked.done() or (page["running"] == 1 and page["steps"] > before["steps"] + 10)  # noqa: B023
+                ),
+                timeout=60.0,
+            )
+            asked.result(60)
+        after = sidecar.wait(lambda page: page["running"] == 0)
+        # One step a token; async scheduling may run one more before it sees the end.
+        assert tokens <= after["steps"] - before["steps"] <= tokens + 2
+        if during["running"] == 1:
+            assert during["blocks_used"] >= 1 and during["step_ns"] > 0
+            return
+        missed.append((before, during))
+    raise AssertionError(f"no page of a running request: {missed}")
 
 
 def test_death_of_the_worker_is_seen(server: Server, sidecar: FakeSidecar) -> None:
