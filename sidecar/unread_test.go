@@ -27,7 +27,10 @@ func (s *spoiler) before(t *testing.T, engine string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
+	// A transport of its own: servers of other tests close the default one's connections.
+	own := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(own.CloseIdleConnections)
+	relay := &httputil.ReverseProxy{Transport: own, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/lull/state" && s.bad.Load() {
 			s.spoilt.Add(1)
