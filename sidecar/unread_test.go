@@ -27,16 +27,16 @@ func (s *spoiler) before(t *testing.T, engine string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A transport of its own: servers of other tests close the default one's connections.
-	own := &http.Transport{MaxIdleConnsPerHost: 64}
-	t.Cleanup(own.CloseIdleConnections)
-	relay := &httputil.ReverseProxy{Transport: own, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
+	relay := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/lull/state" && s.bad.Load() {
 			s.spoilt.Add(1)
 			_, _ = io.WriteString(w, "<html>Sign in</html>")
 			return
 		}
+		// Else an answer that begins before the transport has seen the request's end
+		// closes the body under it, and it breaks the answer.
+		_ = http.NewResponseController(w).EnableFullDuplex()
 		relay.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
