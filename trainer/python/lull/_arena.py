@@ -14,10 +14,10 @@ from typing import Final
 __all__ = ["ENV", "UNATTACHED", "Arena", "built_library"]
 
 ENV: Final = "LULL_ARENA"
+"""Set by lull.run to the path of the library that it preloaded."""
 
 UNATTACHED: Final = "LULL_UNATTACHED"
 """A process's id and a line: the arena prints it when that process ends, unless attach took the variable away."""
-"""Set by lull.run to the path of the library that it preloaded."""
 
 _RANGE_LEAST: Final = 1 << 32
 _RANGE_MOST: Final = 1 << 40

@@ -16,7 +16,7 @@ class Allowance:
 
     def of(self, budget: int) -> int:
         """The pool's share of a budget."""
-        return max(budget - self.excess, min(budget, self.least)) if self.excess else budget
+        return max(budget - self.excess, min(budget, self.least))
 
     def held(self, budget: int) -> int:
         """What the device may show above the floor under a budget: more than it where the least takes effect."""

@@ -23,14 +23,14 @@ def _inside(leaf: Any) -> dict[Any, Any] | None:
     return None
 
 
-def leaves_in(tree: Any) -> Iterator[Any]:
-    """All that lies in a batch and holds nothing itself."""
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors that lie in a batch."""
     for leaf in pytree.tree_leaves(tree):
         inside = _inside(leaf)
-        if inside is None:
+        if inside is not None:
+            yield from tensors_in(list(inside.values()))
+        elif isinstance(leaf, torch.Tensor):
             yield leaf
-        else:
-            yield from leaves_in(list(inside.values()))
 
 
 def _map(change: Callable[[Any], Any], tree: Any) -> Any:
@@ -71,8 +71,8 @@ def _again(old: Any, values: dict[Any, Any]) -> Any:
 
 def batch_size(batch: Any) -> int:
     """Samples in a batch: the length of its first tensor that has a dimension."""
-    for leaf in leaves_in(batch):
-        if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
+    for leaf in tensors_in(batch):
+        if leaf.dim() > 0:
             if leaf.shape[0] == 0:
                 break
             return int(leaf.shape[0])
@@ -124,7 +124,7 @@ def sample_copy(batch: Any, stop: int, size: int) -> Any:
 
 def refuse_edits(copy: Any) -> None:
     """Raises RuntimeRefusal when a sample_copy was edited: a microbatch that is undone would be edited twice."""
-    if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves_in(copy)):
+    if any(leaf._version for leaf in tensors_in(copy)):
         raise RuntimeRefusal(
             "elastic.backward loss_fn: it edits its batch in place, which a microbatch that is undone would see "
             "twice; want a copy edited instead (x = x * 2); nothing was trained"

@@ -12,7 +12,7 @@ import torch
 
 from lull._errors import RuntimeRefusal
 from lull._floor import Answer
-from lull._torch.batch import batch_size, part, refuse_edits, sample_copy
+from lull._torch.batch import batch_size, part, refuse_edits, sample_copy, tensors_in
 from lull._torch.compiled import keep_out
 from lull._torch.device import Device
 from lull._torch.floor import measure
@@ -173,9 +173,9 @@ class Elastic(RuntimeSide):
         started = self._clock()
         self.orders.begin_batch()
         self._gradients.begin_batch()
-        self._known = known_leaves(self._params, batch)
+        given = [*tensors_in(batch)]
+        self._known, self._given = known_leaves(self._params, given), Given(given)
         self._leaves.begin_batch()
-        self._given = Given(batch)
         total: torch.Tensor | None = None
         done = 0
         whole = False

@@ -8,7 +8,7 @@ import torch
 
 from lull._errors import RuntimeRefusal
 from lull._greeting import say_bytes
-from lull._torch.batch import anew
+from lull._torch.batch import anew, tensors_in
 from lull._torch.dry import Floor, measure_floor
 from lull._torch.leaves import known_leaves, spared
 from lull._torch.micro import LossFn, Microbatches, check_loss, ran_out
@@ -44,7 +44,7 @@ def measure(job: Microbatches, baseline: int, one: Any, loss_fn: LossFn) -> Floo
         finally:
             job._undo(table, snapshot, keep_made=first and whole)
 
-    job._known = known_leaves(job._params, one)
+    job._known = known_leaves(job._params, tensors_in(one))
     grads = [p.grad for p in job._params]
     job._gradients.begin_batch()
     try:

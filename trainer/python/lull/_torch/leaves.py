@@ -7,14 +7,13 @@ could not take its gradient back, nor could the dry step.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from lull._errors import RuntimeRefusal
-from lull._torch.batch import leaves_in
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
@@ -37,9 +36,9 @@ def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-def known_leaves(params: list[torch.nn.Parameter], batch: Any) -> set[int]:
-    """What may get a gradient: the parameters that are trained, and the batch itself; by id."""
-    return {*map(id, params), *(id(leaf) for leaf in leaves_in(batch) if isinstance(leaf, torch.Tensor))}
+def known_leaves(params: list[torch.nn.Parameter], given: Iterable[torch.Tensor]) -> set[int]:
+    """What may get a gradient: the parameters that are trained, and the batch's own tensors; by id."""
+    return {*map(id, params), *map(id, given)}
 
 
 class Leaves:
@@ -85,9 +84,8 @@ class Leaves:
 class Given:
     """The gradients of a batch's own tensors, to which a microbatch that is undone must have added nothing."""
 
-    def __init__(self, batch: Any) -> None:
-        tensors = [leaf for leaf in leaves_in(batch) if isinstance(leaf, torch.Tensor)]
-        self._leaves = [leaf for leaf in tensors if leaf.requires_grad and leaf.is_leaf]
+    def __init__(self, given: Iterable[torch.Tensor]) -> None:
+        self._leaves = [leaf for leaf in given if leaf.requires_grad and leaf.is_leaf]
         self._before: list[torch.Tensor | None] = []
 
     def keep(self) -> None:

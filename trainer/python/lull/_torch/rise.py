@@ -153,8 +153,11 @@ class FloorWatch:
                     say_bytes(extra),
                     _WHY[answer].format(say_bytes(wanted)),
                 )
-            gone = None if answer is not Answer.GONE else gone if gone is not None else self._clock()
-            if gone is not None and self._clock() - gone >= GONE_S:
+            if answer is not Answer.GONE:
+                gone = None
+            elif gone is None:
+                gone = self._clock()
+            elif self._clock() - gone >= GONE_S:
                 _log.warning(
                     "floor: no sidecar for %g s, so nobody counts %s; training goes on with them",
                     GONE_S,

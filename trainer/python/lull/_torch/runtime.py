@@ -88,7 +88,7 @@ class RuntimeSide(Microbatches):
     def _allowance(self) -> Allowance:
         """By the floor in force."""
         floor = self.floor.bytes if self.floor else 0
-        return Allowance(max(0, self._outside_bytes - floor) if self._outside_bytes else 0, self.least)
+        return Allowance(max(0, self._outside_bytes - floor), self.least)
 
     def pace(self, pace: Pace) -> None:
         self._pacer.set(pace)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import lull
 from lull._protocol import Ack, Budget, Pace
 from lull._torch.costs import Plan
 from lull._torch.pace import Pacer
@@ -59,14 +60,20 @@ def test_working_time_stands_still_in_a_pause() -> None:
         seen.clear()
 
 
-def test_speed_and_costs_are_those_of_the_work_alone() -> None:
+def trained(clock: Clock) -> tuple[Gpt, lull.Elastic, torch.Tensor]:
+    """A job after its first batch, from now on by that clock, and the batch."""
     torch.manual_seed(2)
     model = Gpt()
     elastic = attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=256 * MIB)
     ids = torch.randint(0, 256, (8, 65))
     elastic.backward(ids, text_loss(model))
-    clock = Clock()
     elastic._pacer._clock = elastic.orders.clock = clock
+    return model, elastic, ids
+
+
+def test_speed_and_costs_are_those_of_the_work_alone() -> None:
+    clock = Clock()
+    model, elastic, ids = trained(clock)
     elastic._pacer._worked_since = clock.now
     clock.let_pauses_pass(elastic._pacer)
     gate, gates = elastic._pacer.gate, list[int]()
@@ -125,13 +132,8 @@ def test_interrupt_in_a_pause_does_not_stop_the_clock() -> None:
 
 
 def test_learned_time_of_a_sample_is_without_pauses() -> None:
-    torch.manual_seed(2)
-    model = Gpt()
-    elastic = attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=256 * MIB)
-    ids = torch.randint(0, 256, (8, 65))
-    elastic.backward(ids, text_loss(model))
     clock = Clock()
-    elastic._pacer._clock = elastic.orders.clock = clock
+    model, elastic, ids = trained(clock)
     clock.let_pauses_pass(elastic._pacer)
     elastic.orders.costs.sample_s.count = 0
     elastic.pace(Pace(0.0, "test", lease_ms=60_000))
