@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // Measured is one measured request.
@@ -27,6 +29,7 @@ type Measured struct {
 // client sends one request at a time to the server under test.
 type client struct {
 	cfg  Config
+	root string // what stands in front of paths
 	http *http.Client
 	now  func() time.Time
 	draw *rand.Rand
@@ -34,11 +37,15 @@ type client struct {
 	plain bool
 }
 
+// newClient is for a valid config.
 func newClient(cfg Config) *client {
+	at, _ := endpoint.Parse(cfg.Upstream)
+	// No proxy from the environment: what it would add is not the server's.
+	own := &http.Transport{DisableCompression: true}
+	endpoint.NewDialer(at, cfg.TLS, cfg.Limit).Use(own)
 	return &client{
-		cfg: cfg, now: time.Now, draw: rand.New(rand.NewPCG(cfg.Seed, 0)),
-		// No proxy from the environment: what it would add is not the server's.
-		http: &http.Client{Transport: &http.Transport{DisableCompression: true}},
+		cfg: cfg, root: at.Base(), now: time.Now, draw: rand.New(rand.NewPCG(cfg.Seed, 0)),
+		http: &http.Client{Transport: own},
 	}
 }
 
@@ -120,7 +127,7 @@ func (c *client) exchange(ctx context.Context, words, answer int, first func()) 
 	if err != nil {
 		return Measured{}, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(c.cfg.Upstream, "/")+"/v1/chat/completions", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.root+"/v1/chat/completions", bytes.NewReader(body))
 	if err != nil {
 		return Measured{}, err
 	}

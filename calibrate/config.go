@@ -2,15 +2,18 @@ package calibrate
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"time"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // Config is one calibration. Errors name fields as the flags of lull calibrate.
 type Config struct {
 	// Upstream is the server's own address, Model what it is asked for.
 	Upstream, Model string
+	// TLS is for an https address.
+	TLS endpoint.TLS
 	// Prompts and Answers are lengths: words of a prompt (about a token each; what
 	// counts is the server's own count) and tokens of an answer. Each prompt length
 	// is measured with each answer length, Runs times.
@@ -45,10 +48,10 @@ func DefaultConfig() Config {
 
 // Validate names the first flag that breaks its rule.
 func (c Config) Validate() error {
-	u, err := url.Parse(c.Upstream)
+	at, err := endpoint.Parse(c.Upstream)
 	switch {
-	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		return fmt.Errorf("--upstream: got %q, want http://host:port or https://host:port of the LLM server", c.Upstream)
+	case err != nil:
+		return fmt.Errorf("--upstream: %w", err)
 	case c.Model == "":
 		return fmt.Errorf("--model: got none, want the name of a model that the server has (GET %s/v1/models)", c.Upstream)
 	case c.Runs < 3 || c.Runs > 1000:
@@ -61,6 +64,9 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--max-spread: got %v, want more than 0 and at most 10, such as 0.25", c.MaxSpread)
 	case c.Limit <= 0:
 		return fmt.Errorf("--limit: got %v, want more than 0", c.Limit)
+	}
+	if err := c.TLS.Validate(at); err != nil {
+		return fmt.Errorf("--%w", err)
 	}
 	if err := lengths("--prompts", c.Prompts, 1, 2); err != nil {
 		return err

@@ -9,7 +9,7 @@ func TestBadFlagsAreNamedWithValueAndRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Config){
-		`--upstream: got "a:1", want http://host:port or https://host:port of the LLM server`:           func(c *Config) { c.Upstream = "a:1" },
+		`--upstream: got "a:1", want http://host:port, https://host:port or unix:///path/of/the/socket`: func(c *Config) { c.Upstream = "a:1" },
 		"--model: got none, want the name of a model that the server has (GET http://a:1/v1/models)":    func(c *Config) { c.Model = "" },
 		"--runs: got 2, want 3 to 1000: a spread needs a few":                                           func(c *Config) { c.Runs = 2 },
 		"--warm-up: got 0, want 1 to 1000: the first request of a server pays for what later ones find": func(c *Config) { c.WarmUp = 0 },

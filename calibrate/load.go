@@ -34,9 +34,9 @@ type watch struct {
 	now    func() time.Time
 }
 
-func openWatch(ctx context.Context, url, key string, settle time.Duration) (*watch, error) {
+func openWatch(ctx context.Context, up Config, settle time.Duration) (*watch, error) {
 	cfg := engine.DefaultConfig()
-	cfg.Name, cfg.URL, cfg.Key = "upstream", url, key
+	cfg.Name, cfg.URL, cfg.TLS, cfg.Key = "upstream", up.Upstream, up.TLS, up.Key
 	if err := engine.NotLull(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("calibrate: --upstream: %w; nothing is measured", err)
 	}

@@ -26,6 +26,8 @@ func runWith(ctx context.Context, out io.Writer, cfg Config, settle time.Duratio
 			return err
 		}
 	}
+	// It may be minutes until there is more to say.
+	fmt.Fprintf(out, "measuring: %d requests of warm-up, then %d one at a time\n", cfg.WarmUp, len(cfg.cells())*cfg.Runs)
 	r, err := take(ctx, cfg, settle)
 	if err != nil {
 		return err
@@ -38,7 +40,7 @@ func runWith(ctx context.Context, out io.Writer, cfg Config, settle time.Duratio
 
 // take measures and summarises.
 func take(ctx context.Context, cfg Config, settle time.Duration) (Result, error) {
-	w, err := openWatch(ctx, cfg.Upstream, cfg.Key, settle)
+	w, err := openWatch(ctx, cfg, settle)
 	if err != nil {
 		return Result{}, err
 	}

@@ -32,7 +32,7 @@ server's own address: a sidecar's is refused.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&cfg.Upstream, "upstream", "", "the server's own `URL`")
+	f.StringVar(&cfg.Upstream, "upstream", "", "the server's own `URL`: http, https or unix:///path")
 	f.StringVar(&cfg.Model, "model", "", "`name` of the model to ask for")
 	f.IntSliceVar(&cfg.Prompts, "prompts", cfg.Prompts, "prompt lengths in `words`, at least two")
 	f.IntSliceVar(&cfg.Answers, "answers", cfg.Answers, "answer lengths in `tokens`")
@@ -43,6 +43,7 @@ server's own address: a sidecar's is refused.`,
 	f.DurationVar(&cfg.Limit, "limit", cfg.Limit, "ends one request after this `duration`")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "`seed` of the prompts and of the order")
 	key.flags(c)
+	tlsFlags(c, &cfg.TLS)
 	f.StringVar(&cfg.Write, "write", "", "lull.yaml that gets the objectives; everything else in it stays")
 	f.BoolVar(&cfg.Force, "force", false, "write from a loaded or noisy server too")
 	return c

@@ -11,7 +11,7 @@ import (
 func TestCalibrateErrorsNameTheFlag(t *testing.T) {
 	t.Setenv("LULL_TEST_EMPTY", "")
 	for args, want := range map[string]string{
-		"calibrate":                       `--upstream: got "", want http://host:port or https://host:port of the LLM server`,
+		"calibrate":                       `--upstream: got "", want http://host:port, https://host:port or unix:///path/of/the/socket`,
 		"calibrate --upstream http://a:1": "--model: got none, want the name of a model",
 		"calibrate --upstream http://a:1 --model m --runs 1":                                  "--runs: got 1, want 3 to 1000",
 		"calibrate --upstream http://a:1 --model m --prompts 1,x":                             `invalid argument "1,x" for "--prompts" flag`,

@@ -49,6 +49,7 @@ status is 1 when there is no such server, or when it cannot be read.`,
 		},
 	}
 	key.flags(c)
+	tlsFlags(c, &cfg.TLS)
 	c.Flags().StringVar(&cfg.MetricsURL, "metrics-url", "", "Triton's metrics `URL`, where they are not on port 8002")
 	c.Flags().DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "ends the whole of it after this `duration`")
 	return c

@@ -55,7 +55,7 @@ func TestProbeErrorsSayWhatToGiveOrWhatWasFound(t *testing.T) {
 	}{
 		"probe":                               {"probe: got 0 arguments, want the URL of a server", true},
 		"probe http://a:1 http://b:1":         {"probe: got 2 arguments, want the URL of a server", true},
-		"probe ftp://a:1":                     {`probe: url: got "ftp://a:1", want http://host:port or https://host:port`, true},
+		"probe ftp://a:1":                     {`probe: url: got "ftp://a:1", want http://host:port, https://host:port or unix:///path/of/the/socket`, true},
 		"probe --timeout 0s http://a:1":       {"probe: timeout: got 0s, want more than 0", true},
 		"probe --timeout soon http://a:1":     {`invalid argument "soon" for "--timeout" flag`, true},
 		"probe " + web.URL:                    {"engine probe: no LLM server at " + web.URL + ": got /lull/state: 404, /v1/models: 404, /v2: 404", false},

@@ -62,7 +62,7 @@ func ServeCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&path, "config", "", "lull.yaml to serve by")
-	c.Flags().StringVar(&upstream, "upstream", "", "without a config: relay and measure the server at this URL, and lend nothing")
+	c.Flags().StringVar(&upstream, "upstream", "", "without a config: relay and measure the server at this URL (http, https or unix:///path), and lend nothing")
 	c.Flags().StringVar(&listen, "listen", "", "address for clients, instead of the config's")
 	c.Flags().StringVar(&operator, "admin", "", "address of the admin listener, instead of the config's")
 	c.Flags().BoolVar(&check, "check", false, "validate the config and exit")

@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
 )
@@ -51,10 +52,14 @@ type Engine struct {
 	Name string `koanf:"name"`
 	// Kind is one of engine.Kinds.
 	Kind string `koanf:"kind"`
-	URL  string `koanf:"url"`
+	// URL is http://host:port, https://host:port or unix:///path/of/the/socket.
+	URL string `koanf:"url"`
+	// TLS is for an https URL whose server the system's CAs do not vouch for, or that
+	// wants a client certificate.
+	TLS endpoint.TLS `koanf:"tls"`
 	// Devices are the ids of the devices that its KV cache takes bytes from, alike.
 	Devices []string `koanf:"devices"`
-	// PID is the server's process; 0 finds it by the port of URL.
+	// PID is the server's process; 0 finds it by the port or socket of URL.
 	PID int `koanf:"pid"`
 	// Pool, Resident, Start, BytesPerToken and BlockTokens replace what the engine
 	// says or the device shows; 0 leaves it to them.

@@ -47,8 +47,8 @@ func diff(key string, a, b reflect.Value, keys *[]string) {
 var live = []string{"slo", "auth", "proxy", "interference", "trainers.on_stop"}
 
 // Reload is f with what can be taken over from next while requests run: the
-// objectives, the data path's limits and keys, and the URL of an engine that is on
-// no device. changed are the keys that were taken over, restart those that were
+// objectives, the data path's limits and keys, and the address of an engine that is
+// on no device. changed are the keys that were taken over, restart those that were
 // not. Both files must be valid; merged may still not be, where next depends on
 // what was not taken over.
 func (f File) Reload(next File) (merged File, changed, restart []string) {
@@ -60,8 +60,10 @@ func (f File) Reload(next File) (merged File, changed, restart []string) {
 	for i := range min(len(f.Engines), len(next.Engines)) {
 		old, to := f.Engines[i], next.Engines[i]
 		if old.Name == to.Name && len(old.Devices)+len(to.Devices) == 0 {
-			merged.Engines[i].URL = to.URL
-			moved[fmt.Sprintf("engines[%d].url", i)] = true
+			merged.Engines[i].URL, merged.Engines[i].TLS = to.URL, to.TLS
+			for _, key := range []string{"url", "tls.ca", "tls.cert", "tls.key", "tls.server_name"} {
+				moved[fmt.Sprintf("engines[%d].%s", i, key)] = true
+			}
 		}
 	}
 	for _, key := range Diff(f, next) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"time"
+	_ "time/tzdata" // slo.zone, where the machine has no zones of its own
 
 	"github.com/lull-project/lull/slo"
 )
@@ -15,10 +16,13 @@ type SLO struct {
 	// It is the client's own word: give what matters by key.
 	TierHeader string `koanf:"tier_header"`
 	Tiers      []Tier `koanf:"tiers"`
-	// Objectives are for a model, a tier or both. The first that fits holds, as it
-	// stands: it takes nothing from the default.
+	// Objectives are for a model, a tier, hours or several of these. The first that
+	// fits holds, as it stands: it takes nothing from the default.
 	Objectives []Objective `koanf:"objectives"`
-	Overrides  Overrides   `koanf:"overrides"`
+	// Zone is the time zone of their days and hours, by its name in the tz database;
+	// empty is the machine's own.
+	Zone      string    `koanf:"zone"`
+	Overrides Overrides `koanf:"overrides"`
 }
 
 // Limits are one objective; a limit of 0 means none.
@@ -51,11 +55,15 @@ type Tier struct {
 	Keys []string `koanf:"keys"`
 }
 
-// Objective is the limits for a model, a tier or both.
+// Objective is the limits for a model, a tier, hours or several of these.
 type Objective struct {
-	Name   string `koanf:"name"`
-	Model  string `koanf:"model"`
-	Tier   string `koanf:"tier"`
+	Name  string `koanf:"name"`
+	Model string `koanf:"model"`
+	Tier  string `koanf:"tier"`
+	// Days and Hours are when it holds, by a request's arrival: mon-fri, 08:00-18:00;
+	// empty is always.
+	Days   string `koanf:"days"`
+	Hours  string `koanf:"hours"`
 	Limits `koanf:",squash"`
 }
 
@@ -82,9 +90,21 @@ func defaultSLO() SLO {
 func (s SLO) Declared() []slo.Objective {
 	var out []slo.Objective
 	for _, o := range s.Objectives {
-		out = append(out, o.objective(o.Name, o.Model, o.Tier))
+		declared := o.objective(o.Name, o.Model, o.Tier)
+		declared.Hours, _ = slo.ParseHours(o.Days, o.Hours) // validate has read them
+		out = append(out, declared)
 	}
 	return append(out, s.objective(DefaultObjective, "", ""))
+}
+
+// Location is Zone's. The file must be valid.
+func (s SLO) Location() *time.Location {
+	if s.Zone != "" {
+		if l, err := time.LoadLocation(s.Zone); err == nil {
+			return l
+		}
+	}
+	return time.Local
 }
 
 // Promises says that some request may be promised a latency that training can

@@ -3,12 +3,12 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/trainer"
@@ -169,17 +169,18 @@ func (f File) validateEngines(devices map[string]bool) error {
 		if err := e.validate(key); err != nil {
 			return err
 		}
-		switch at := strings.TrimRight(e.URL, "/"); {
+		at, _ := endpoint.Parse(e.URL)
+		switch {
 		case names[e.Name]:
 			return fmt.Errorf("%s.name: got %q again, want each engine once", key, e.Name)
-		case urls[at]:
+		case urls[at.String()]:
 			return fmt.Errorf("%s.url: got %q again, want each server once: two engines cannot be read at one address", key, e.URL)
 		case segments[e.Segment]:
 			return fmt.Errorf("%s.segment: got %q again, want each engine's own", key, e.Segment)
-		case hostOf(e.URL) == f.Listen:
+		case at.Host() == f.Listen:
 			return fmt.Errorf("%s.url: got %q, want the LLM server's address: this is Lull's own (listen)", key, e.URL)
 		default:
-			urls[at], segments[e.Segment] = true, e.Segment != ""
+			urls[at.String()], segments[e.Segment] = true, e.Segment != ""
 		}
 		for _, id := range e.Devices {
 			if !devices[id] {
@@ -193,34 +194,32 @@ func (f File) validateEngines(devices map[string]bool) error {
 
 // validate looks at one engine by itself.
 func (e Engine) validate(key string) error {
+	at, wrong := endpoint.Parse(e.URL)
 	switch {
 	case e.Name == "":
 		return fmt.Errorf("%s.name: got \"\", want a name", key)
 	case !slices.Contains(engine.Kinds(), e.Kind):
 		return fmt.Errorf("%s.kind: got %q, want one of %v", key, e.Kind, engine.Kinds())
-	case hostOf(e.URL) == "":
-		return fmt.Errorf("%s.url: got %q, want http://host:port or https://host:port", key, e.URL)
-	case strings.HasSuffix(strings.TrimRight(e.URL, "/"), "/v1"):
+	case wrong != nil:
+		return fmt.Errorf("%s.url: %w", key, wrong)
+	case strings.HasSuffix(at.Base(), "/v1"):
 		return fmt.Errorf("%s.url: got %q, want the server's address without /v1: clients send it in their paths", key, e.URL)
 	case e.PID < 0:
-		return fmt.Errorf("%s.pid: got %d, want the number of the server's process, or 0 to find it by the port of url", key, e.PID)
+		return fmt.Errorf("%s.pid: got %d, want the number of the server's process, or 0 to find it by the port or socket of url", key, e.PID)
 	case e.Page != "" && (!filepath.IsAbs(e.Page) || filepath.Ext(e.Page) != ".page"):
 		return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
 	case e.Kind == engine.KindKvcached && !filepath.IsAbs(e.Segment):
 		return fmt.Errorf("%s.segment: got %q, want /dev/shm/ and the server's KVCACHED_IPC_NAME (see docs/ENGINES.md)", key, e.Segment)
 	case e.Segment != "" && e.Kind != engine.KindKvcached:
 		return fmt.Errorf("%s.segment: got %q for the kind %s, want it for kvcached only", key, e.Segment, e.Kind)
-	case e.MetricsURL != "" && hostOf(e.MetricsURL) == "":
-		return fmt.Errorf("%s.metrics_url: got %q, want http://host:port or https://host:port", key, e.MetricsURL)
+	}
+	if e.MetricsURL != "" {
+		if _, err := endpoint.Parse(e.MetricsURL); err != nil {
+			return fmt.Errorf("%s.metrics_url: %w", key, err)
+		}
+	}
+	if err := e.TLS.Validate(at); err != nil {
+		return fmt.Errorf("%s.%w", key, err)
 	}
 	return nil
-}
-
-// hostOf is the host:port of an http or https URL, empty for anything else.
-func hostOf(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
-		return ""
-	}
-	return u.Host
 }

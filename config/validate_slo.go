@@ -23,6 +23,9 @@ func (s SLO) validate(a Auth) error {
 	if s.TierHeader != "" && !headerName.MatchString(s.TierHeader) {
 		return fmt.Errorf("slo.tier_header: got %q, want the name of a header: letters, digits and -", s.TierHeader)
 	}
+	if _, err := time.LoadLocation(s.Zone); err != nil || s.Zone == "Local" {
+		return fmt.Errorf("slo.zone: got %q, want a time zone such as Europe/Berlin or UTC, or nothing for this machine's own", s.Zone)
+	}
 	tiers, err := s.validateTiers(a)
 	if err != nil {
 		return err
@@ -95,10 +98,13 @@ func (s SLO) validateObjectives(tiers map[string]bool) error {
 			return fmt.Errorf("%s.name: got %q, want letters, digits, -, _ and . only: it names the series", key, o.Name)
 		case names[o.Name]:
 			return fmt.Errorf("%s.name: got %q again, want each name once (%q is what slo's own keys make)", key, o.Name, DefaultObjective)
-		case o.Model == "" && o.Tier == "":
-			return fmt.Errorf("%s: got neither model nor tier, want at least one: slo's own keys are for all other requests", key)
+		case o.Model == "" && o.Tier == "" && o.Days == "" && o.Hours == "":
+			return fmt.Errorf("%s: got neither model nor tier, days or hours, want at least one: slo's own keys are for all other requests", key)
 		case o.Tier != "" && !tiers[o.Tier]:
 			return fmt.Errorf("%s.tier: got %q, want the name of a tier in slo.tiers", key, o.Tier)
+		}
+		if _, err := slo.ParseHours(o.Days, o.Hours); err != nil {
+			return fmt.Errorf("%s.%w", key, err)
 		}
 		if err := o.Limits.validate(key); err != nil {
 			return err

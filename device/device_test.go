@@ -214,6 +214,21 @@ func TestPIDByPortFindsTheListener(t *testing.T) {
 	}
 }
 
+func TestPIDBySocketFindsTheListener(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := PIDBySocket(path); err != nil || pid != os.Getpid() {
+		t.Errorf("pid %d, %v, want %d", pid, err, os.Getpid())
+	}
+	_ = l.Close()
+	if _, err := PIDBySocket(path); err == nil || !strings.HasPrefix(err.Error(), "device: pid by socket "+path+": nobody listens there: dial unix ") {
+		t.Errorf("error %v, want that nobody listens", err)
+	}
+}
+
 func TestCgroupNamesTheFileItRead(t *testing.T) {
 	b, file, err := Cgroup(os.Getpid())
 	if err != nil {

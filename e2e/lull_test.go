@@ -42,6 +42,7 @@ type state struct {
 	Lending bool `json:"lending"`
 	Engines []struct {
 		Name, Kind, Note, Problem string
+		PID                       int
 		Static                    bool
 		Sample                    *struct {
 			Pool  int64 `json:"pool_bytes"`

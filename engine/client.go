@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/size"
 )
 
@@ -21,7 +22,8 @@ const maxBody = 8 * size.MiB
 
 // client does the bounded HTTP exchanges of one engine.
 type client struct {
-	name, base string
+	name, base string // base as the config spells it
+	root       string // what stands in front of paths
 	key        string // of the server at base
 	timeout    time.Duration
 	http       *http.Client
@@ -47,15 +49,19 @@ func (c *client) renew() {
 	}
 }
 
+// newClient is for a valid config.
 func newClient(c Config) *client {
+	at, _ := endpoint.Parse(c.URL)
 	rt := c.Transport
 	if rt == nil {
 		// Control traffic goes to the server itself: no proxy, few connections.
-		rt = &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, DisableCompression: true}
+		own := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, DisableCompression: true}
+		endpoint.NewDialer(at, c.TLS, c.Timeout).Use(own)
+		rt = own
 	}
 	// A redirect would lead away from the server that the config names.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &client{name: c.Name, base: c.URL, key: c.Key, timeout: c.Timeout, now: c.Now, http: &http.Client{Transport: rt, CheckRedirect: stay}}
+	return &client{name: c.Name, base: c.URL, root: at.Base(), key: c.Key, timeout: c.Timeout, now: c.Now, http: &http.Client{Transport: rt, CheckRedirect: stay}}
 }
 
 // Close drops idle connections.
@@ -71,11 +77,6 @@ func (c *client) Name() string { return c.name }
 type answer struct {
 	header http.Header
 	body   []byte
-}
-
-// at is a client of the same engine for another address, which gets no key.
-func (c *client) at(base string) *client {
-	return &client{name: c.name, base: base, timeout: c.timeout, http: c.http, now: c.now}
 }
 
 // get reads path with at most maxBody bytes.
@@ -111,7 +112,7 @@ func (c *client) do(ctx context.Context, method, path string, body []byte) (answ
 }
 
 func (c *client) exchange(ctx context.Context, method, path string, body []byte) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, c.root+path, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}

@@ -3,12 +3,12 @@ package engine
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/size"
 )
 
@@ -40,8 +40,10 @@ type Config struct {
 	Name string
 	// Kind is one of the Kind constants; auto asks the server what it is.
 	Kind string
-	// URL is http://host:port or https://host:port of the server.
+	// URL is the server's address, as endpoint.Parse reads it.
 	URL string
+	// TLS is for an https URL; MetricsURL shares it.
+	TLS endpoint.TLS
 	// PID is the server's process where the caller knows it.
 	PID int
 	// Page is the path of lull-vllm's shared-memory page.
@@ -94,15 +96,20 @@ func (c Config) withDefaults() Config {
 
 // Validate names the key, the value and the rule of the first thing wrong.
 func (c Config) Validate() error {
+	at, wrong := endpoint.Parse(c.URL)
+	meter, meterWrong := at, error(nil)
+	if c.MetricsURL != "" {
+		meter, meterWrong = endpoint.Parse(c.MetricsURL)
+	}
 	switch {
 	case c.Name == "":
 		return fmt.Errorf("engine: name: got %q, want a name", c.Name)
 	case !slices.Contains(Kinds(), c.Kind):
 		return fmt.Errorf("engine %s: kind: got %q, want one of %v", c.Name, c.Kind, Kinds())
-	case !isHTTP(c.URL):
-		return fmt.Errorf("engine %s: url: got %q, want http://host:port or https://host:port", c.Name, c.URL)
-	case c.MetricsURL != "" && !isHTTP(c.MetricsURL):
-		return fmt.Errorf("engine %s: metrics_url: got %q, want http://host:port or https://host:port", c.Name, c.MetricsURL)
+	case wrong != nil:
+		return fmt.Errorf("engine %s: url: %w", c.Name, wrong)
+	case meterWrong != nil:
+		return fmt.Errorf("engine %s: metrics_url: %w", c.Name, meterWrong)
 	case c.Kind == KindKvcached && !filepath.IsAbs(c.Segment):
 		return fmt.Errorf("engine %s: segment: got %q, want the path of kvcached's segment, /dev/shm/ and its KVCACHED_IPC_NAME", c.Name, c.Segment)
 	case c.Timeout <= 0:
@@ -110,10 +117,11 @@ func (c Config) Validate() error {
 	case c.Pool < 0 || c.BytesPerToken < 0 || c.BlockTokens < 0:
 		return fmt.Errorf("engine %s: pool, bytes_per_token, block_tokens: got %v, %v, %d, want 0 or more", c.Name, c.Pool, c.BytesPerToken, c.BlockTokens)
 	}
+	if at.Encrypted() || !meter.Encrypted() {
+		meter = at
+	}
+	if err := c.TLS.Validate(meter); err != nil {
+		return fmt.Errorf("engine %s: %w", c.Name, err)
+	}
 	return nil
-}
-
-func isHTTP(raw string) bool {
-	u, err := url.Parse(raw)
-	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }

@@ -2,13 +2,13 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // kvcachedServer is the server's part of a reading.
@@ -93,7 +93,7 @@ func (e *kvcached) missed(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.served = kvcachedServer{}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
+	if !endpoint.NobodyListens(err) {
 		return // busy servers time out as well
 	}
 	e.length.forget()

@@ -50,8 +50,4 @@ func TestKeyOpensAListThatIsNotForEverybody(t *testing.T) {
 	if err != nil || r.Locked || !strings.Contains(text, "tiny") || strings.Contains(text, "sk-1") {
 		t.Errorf("with it: %+v, %v, want the models and no key in\n%s", r, err, text)
 	}
-	c := newClient(Config{URL: cfg.URL, Key: "sk-1"})
-	if other := c.at("http://elsewhere"); other.key != "" {
-		t.Error("the key goes to another address")
-	}
 }

@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // ProbeConfig is one endpoint to look at.
 type ProbeConfig struct {
-	// URL is http://host:port or https://host:port of the server itself.
+	// URL is the address of the server itself, as endpoint.Parse reads it.
 	URL string
+	// TLS is for an https URL.
+	TLS endpoint.TLS
 	// MetricsURL is where Triton publishes its metrics; empty means port 8002.
 	MetricsURL string
 	// Key is the server's API key, where it wants one.
@@ -33,11 +36,17 @@ func DefaultProbe() ProbeConfig { return ProbeConfig{Timeout: 5 * time.Second, S
 
 // Validate names the first thing wrong.
 func (c ProbeConfig) Validate() error {
-	if !isHTTP(c.URL) {
-		return fmt.Errorf("probe: url: got %q, want http://host:port or https://host:port", c.URL)
+	at, err := endpoint.Parse(c.URL)
+	if err != nil {
+		return fmt.Errorf("probe: url: %w", err)
 	}
-	if c.MetricsURL != "" && !isHTTP(c.MetricsURL) {
-		return fmt.Errorf("probe: metrics-url: got %q, want http://host:port or https://host:port", c.MetricsURL)
+	if err := c.TLS.Validate(at); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	if c.MetricsURL != "" {
+		if _, err := endpoint.Parse(c.MetricsURL); err != nil {
+			return fmt.Errorf("probe: metrics-url: %w", err)
+		}
 	}
 	if c.Timeout <= 0 {
 		return fmt.Errorf("probe: timeout: got %v, want more than 0", c.Timeout)
@@ -48,6 +57,7 @@ func (c ProbeConfig) Validate() error {
 // Report is what an endpoint was seen to be. Print writes it for people.
 type Report struct {
 	URL     string
+	TLS     endpoint.TLS
 	Version string // empty where the server does not say it
 	// Models are named with their longest prompt + answer, where known.
 	Models []string
@@ -82,7 +92,7 @@ func Probe(ctx context.Context, cfg ProbeConfig) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	ec := DefaultConfig()
-	ec.Name, ec.URL, ec.MetricsURL = "probe", cfg.URL, cfg.MetricsURL
+	ec.Name, ec.URL, ec.TLS, ec.MetricsURL = "probe", cfg.URL, cfg.TLS, cfg.MetricsURL
 	ec.Timeout, ec.Key = min(ec.Timeout, cfg.Timeout), cfg.Key
 	ec = ec.withDefaults()
 	if err := NotLull(ctx, ec); err != nil {
@@ -94,7 +104,7 @@ func Probe(ctx context.Context, cfg ProbeConfig) (Report, error) {
 	if err != nil {
 		return Report{URL: ec.URL}, probeError(err, cfg.Timeout)
 	}
-	r := Report{URL: ec.URL, Version: f.version, Locked: f.modelsErr != nil}
+	r := Report{URL: ec.URL, TLS: ec.TLS, Version: f.version, Locked: f.modelsErr != nil}
 	for _, m := range f.models.Data {
 		name := m.ID
 		if m.MaxModelLen > 0 {
@@ -139,14 +149,12 @@ func probeError(err error, limit time.Duration) error {
 	return err
 }
 
-// onThisMachine says that a URL's host is this machine's loopback.
+// onThisMachine says that an address is a socket here or this machine's loopback.
 func onThisMachine(raw string) bool {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	at, _ := endpoint.Parse(raw) // Validate has parsed it
+	host := at.URL().Hostname()
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // beside looks for living pages of lull-vllm and for segments of kvcached.

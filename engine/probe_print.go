@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // kindName is how a kind's server calls itself.
@@ -146,6 +148,9 @@ func (r Report) printYAML(b *bytes.Buffer) {
 	}
 	key("kind", r.Can.Kind, "")
 	key("url", fmt.Sprintf("%q", r.URL), "")
+	if r.TLS != (endpoint.TLS{}) {
+		key("tls", fmt.Sprintf("{ca: %q, cert: %q, key: %q, server_name: %q}", r.TLS.CA, r.TLS.Cert, r.TLS.Key, r.TLS.ServerName), "")
+	}
 	key("devices", "[host0]", "the device whose memory it shares, as named in devices; [] relays and measures only")
 	if r.Can.Kind == KindTriton {
 		key("metrics_url", fmt.Sprintf("%q", r.MetricsURL), "where its metrics are")

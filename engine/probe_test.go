@@ -164,9 +164,9 @@ func TestProbeSaysThatThereIsNone(t *testing.T) {
 		})
 	}
 	for want, c := range map[string]ProbeConfig{
-		`probe: url: got "a:1", want http://host:port or https://host:port`:         {URL: "a:1", Timeout: 1},
-		`probe: metrics-url: got "a:2", want http://host:port or https://host:port`: {URL: "http://a:1", MetricsURL: "a:2", Timeout: 1},
-		"probe: timeout: got 0s, want more than 0":                                  {URL: "http://a:1"},
+		`probe: url: got "a:1", want http://host:port, https://host:port or unix:///path/of/the/socket`:         {URL: "a:1", Timeout: 1},
+		`probe: metrics-url: got "a:2", want http://host:port, https://host:port or unix:///path/of/the/socket`: {URL: "http://a:1", MetricsURL: "a:2", Timeout: 1},
+		"probe: timeout: got 0s, want more than 0":                                                              {URL: "http://a:1"},
 	} {
 		_, err := Probe(t.Context(), c)
 		wantError(t, err, want)

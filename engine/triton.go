@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"sort"
 	"strings"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // Triton's metrics, of the server and of the two backends that serve LLMs.
@@ -35,9 +36,13 @@ type triton struct {
 }
 
 func newTriton(c Config) *triton {
-	own := newClient(c)
-	return &triton{client: own, meter: own.at(c.metricsURL()), cfg: c}
+	of := c
+	of.URL, of.Key = c.metricsURL(), "" // the key is the server's alone
+	return &triton{client: newClient(c), meter: newClient(of), cfg: c}
 }
+
+// Close drops idle connections to both ports.
+func (e *triton) Close() error { return errors.Join(e.client.Close(), e.meter.Close()) }
 
 // metricsURL is where the metrics are: Triton publishes them on a port of their
 // own.
@@ -45,10 +50,8 @@ func (c Config) metricsURL() string {
 	if c.MetricsURL != "" {
 		return c.MetricsURL
 	}
-	u, err := url.Parse(c.URL)
-	if err != nil {
-		return c.URL
-	}
+	at, _ := endpoint.Parse(c.URL) // Validate has parsed it
+	u := at.URL()
 	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), tritonPort)
 }
 
@@ -59,7 +62,7 @@ func (e *triton) Capabilities() Capabilities {
 
 // Observe reads the metrics. A server that lives without them is not down.
 func (e *triton) Observe(ctx context.Context) (Sample, error) {
-	e.renew()
+	e.meter.renew()
 	f, err := e.meter.metrics(ctx, tritonPrefix, tritonRTPrefix, tritonVLLM)
 	if err != nil {
 		return Sample{}, e.blame(ctx, err)

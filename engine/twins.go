@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // twinWindow is how long after its last sign a second server on the port is
@@ -57,7 +57,7 @@ func (t *twins) see(id identity, now time.Time) (other bool, err error) {
 
 // missed forgets a server that is gone.
 func (t *twins) missed(err error) {
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if endpoint.NobodyListens(err) {
 		t.forget()
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 const (
@@ -85,7 +86,7 @@ func (h *health) note(err error, choice bool) {
 	if errors.Is(err, errSlow) && (busy || !choice) {
 		return
 	}
-	if h.misses.Add(1) >= missesForDown || errors.Is(err, syscall.ECONNREFUSED) {
+	if h.misses.Add(1) >= missesForDown || endpoint.NobodyListens(err) {
 		h.down.Store(true)
 	}
 }
@@ -110,7 +111,7 @@ func (p *Proxy) ask(ctx context.Context, u upstream) error {
 		return err
 	}
 	p.identify(req.Header)
-	res, err := p.transport.RoundTrip(req)
+	res, err := u.transport.RoundTrip(req)
 	switch {
 	case err == nil:
 	case context.Cause(ctx) != errSlow:

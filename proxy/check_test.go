@@ -36,7 +36,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 	conns := make(pipes)
 	s := &http.Server{Handler: b, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = s.Serve(conns) }() // ends with Close
-	b.p.transport.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
+	b.p.upstreams[0].transport.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
 		if dial := b.dial.Load(); dial != nil {
 			if err := (*dial)(ctx); err != nil {
 				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}

@@ -2,16 +2,21 @@ package proxy
 
 import (
 	"fmt"
-	"net/url"
 	"time"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // Upstream is one LLM server.
 type Upstream struct {
 	// Name is the engine's name in requests, records and metrics.
 	Name string
-	// URL is scheme, host and an optional path in front of every request's path.
+	// URL is an address as endpoint.Parse reads it, with an optional path in front of
+	// every request's path.
 	URL string
+	// TLS is for an https URL whose server the system's CAs do not vouch for, or that
+	// wants to know who calls.
+	TLS endpoint.TLS
 	// Alive is the path below URL that Check asks for; it should cost the server
 	// nothing. Default /v1/models, which every OpenAI-compatible server lists.
 	Alive string
@@ -137,15 +142,12 @@ func (u Upstream) validate(key string) error {
 	if u.Name == "" {
 		return fmt.Errorf("%s.name: got %q, want a name", key, u.Name)
 	}
-	parsed, err := url.Parse(u.URL)
+	at, err := endpoint.Parse(u.URL)
 	if err != nil {
-		return fmt.Errorf("%s.url: got %q, want an http or https url: %w", key, u.URL, err)
+		return fmt.Errorf("%s.url: %w", key, err)
 	}
-	if (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.Host == "" {
-		return fmt.Errorf("%s.url: got %q, want an http or https url with a host", key, u.URL)
-	}
-	if parsed.RawQuery != "" || parsed.Fragment != "" || parsed.User != nil {
-		return fmt.Errorf("%s.url: got %q, want no query, fragment or user", key, parsed.Redacted())
+	if err := u.TLS.Validate(at); err != nil {
+		return fmt.Errorf("%s.%w", key, err)
 	}
 	return nil
 }

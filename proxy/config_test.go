@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 func TestDefaultConfigIsValid(t *testing.T) {
@@ -17,20 +19,20 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		return func(c *Config) { c.Upstreams = []Upstream{{Name: name, URL: url}} }
 	}
 	for want, breakIt := range map[string]func(*Config){
-		"proxy.upstreams: got none, want at least one name and url":                                                                   func(c *Config) { c.Upstreams = nil },
-		`proxy.upstreams[0].name: got "", want a name`:                                                                                up("", "http://x"),
-		`proxy.upstreams[0].url: got "ftp://x", want an http or https url with a host`:                                                up("a", "ftp://x"),
-		`proxy.upstreams[0].url: got "x:8000", want an http or https url with a host`:                                                 up("a", "x:8000"),
-		`proxy.upstreams[0].url: got "http://a b", want an http or https url: parse "http://a b": invalid character " " in host name`: up("a", "http://a b"),
-		`proxy.upstreams[0].url: got "http://u:xxxxx@x", want no query, fragment or user`:                                             up("a", "http://u:p@x"),
-		`proxy.upstreams[1].name: got "a" twice, want each name once`:                                                                 func(c *Config) { c.Upstreams = []Upstream{{Name: "a", URL: "http://x"}, {Name: "a", URL: "http://y"}} },
-		"proxy.idle_timeout: got 0s, want more than 0":                                                                                func(c *Config) { c.IdleLimit = 0 },
-		"proxy.first_byte_limit: got -1ns, want 0 (none) or more":                                                                     func(c *Config) { c.FirstByteLimit = -1 },
-		"proxy.connect_timeout: got 0s, want more than 0":                                                                             func(c *Config) { c.ConnectTimeout = 0 },
-		"proxy.keep_alive: got -1ns, want more than 0":                                                                                func(c *Config) { c.KeepAlive = -1 },
-		"proxy.body_memory: got -1, want 0 or more":                                                                                   func(c *Config) { c.BodyMemory = -1 },
-		"proxy.scan_bytes: got 0, want more than 0":                                                                                   func(c *Config) { c.ScanBytes = 0 },
-		"proxy.max_body_bytes: got -1, want 0 (none) or more":                                                                         func(c *Config) { c.MaxBodyBytes = -1 },
+		"proxy.upstreams: got none, want at least one name and url":     func(c *Config) { c.Upstreams = nil },
+		`proxy.upstreams[0].name: got "", want a name`:                  up("", "http://x"),
+		`proxy.upstreams[0].url: got "ftp://x", want ` + endpoint.Forms: up("a", "ftp://x"),
+		`proxy.upstreams[0].tls: got settings for "http://x", want them for an https address only`: func(c *Config) {
+			c.Upstreams = []Upstream{{Name: "a", URL: "http://x", TLS: endpoint.TLS{CA: "ca.pem"}}}
+		},
+		`proxy.upstreams[1].name: got "a" twice, want each name once`: func(c *Config) { c.Upstreams = []Upstream{{Name: "a", URL: "http://x"}, {Name: "a", URL: "http://y"}} },
+		"proxy.idle_timeout: got 0s, want more than 0":                func(c *Config) { c.IdleLimit = 0 },
+		"proxy.first_byte_limit: got -1ns, want 0 (none) or more":     func(c *Config) { c.FirstByteLimit = -1 },
+		"proxy.connect_timeout: got 0s, want more than 0":             func(c *Config) { c.ConnectTimeout = 0 },
+		"proxy.keep_alive: got -1ns, want more than 0":                func(c *Config) { c.KeepAlive = -1 },
+		"proxy.body_memory: got -1, want 0 or more":                   func(c *Config) { c.BodyMemory = -1 },
+		"proxy.scan_bytes: got 0, want more than 0":                   func(c *Config) { c.ScanBytes = 0 },
+		"proxy.max_body_bytes: got -1, want 0 (none) or more":         func(c *Config) { c.MaxBodyBytes = -1 },
 	} {
 		c := DefaultConfig()
 		breakIt(&c)
@@ -51,7 +53,7 @@ func TestDefaultsPutNoTotalLimitOnAnAnswer(t *testing.T) {
 	if s := Server(nil); s.WriteTimeout != 0 || s.ReadTimeout != 0 || s.ReadHeaderTimeout == 0 {
 		t.Errorf("server: got %+v, want no limit but on the header of a request", s)
 	}
-	if tr := newTransport(c); tr.ResponseHeaderTimeout != 0 || !tr.DisableCompression || tr.Proxy != nil || tr.MaxConnsPerHost != 0 {
+	if tr := New(c, nil, nil).upstreams[0].transport; tr.ResponseHeaderTimeout != 0 || !tr.DisableCompression || tr.Proxy != nil || tr.MaxConnsPerHost != 0 {
 		t.Errorf("transport: got %+v, want no limits, no compression and no proxy of its own", tr)
 	}
 }

@@ -29,7 +29,7 @@ func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 		if takesInterim(x.r) {
 			t.w = x.w
 		}
-		res, err := x.p.transport.RoundTrip(x.outgoing(httptrace.WithClientTrace(ctx, t.trace())))
+		res, err := x.up.transport.RoundTrip(x.outgoing(httptrace.WithClientTrace(ctx, t.trace())))
 		t.close()
 		if err == nil {
 			return res, nil
@@ -39,7 +39,7 @@ func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 		}
 		x.p.replays.Add(1)
 		// The others were kept as long: the next attempt must dial.
-		x.p.transport.CloseIdleConnections()
+		x.up.transport.CloseIdleConnections()
 	}
 }
 

@@ -2,10 +2,10 @@ package proxy
 
 import (
 	"context"
-	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // health is what is known of one upstream. Configs that name the same URL share
@@ -111,11 +111,10 @@ func (x *exchange) elsewhere(ctx context.Context, err error) bool {
 // failed notes that an upstream could not be dialled. False says that this is not
 // what err means, or that there is no choice of upstreams.
 func (p *Proxy) failed(ctx context.Context, u upstream, err error) bool {
-	var op *net.OpError
-	if ctx.Err() != nil || !errors.As(err, &op) || op.Op != "dial" {
+	if ctx.Err() != nil || !endpoint.NoRequestSent(err) {
 		return false
 	}
-	text := "a request could not be sent: " + op.Error()
+	text := "a request could not be sent: " + err.Error()
 	u.health.why.Store(&text)
 	u.health.down.Store(true)
 	return p.cfg.Failover

@@ -73,7 +73,7 @@ type passedKey struct{}
 
 func (p *Proxy) newPass(to upstream) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:     p.transport,
+		Transport:     to.transport,
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
 		BufferPool:    bufferPool{p},

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lull-project/lull/endpoint"
 )
 
 // Proxy is Lull's data path by one config; see the package's documentation. It
@@ -32,10 +33,10 @@ type shared struct {
 	observer Observer
 	events   EventObserver // observer, if it is one
 
-	transport *http.Transport
-	prefix    string
-	buffers   sync.Pool
-	bodies    bodyMemory
+	links   links
+	prefix  string
+	buffers sync.Pool
+	bodies  bodyMemory
 
 	serial   atomic.Uint64
 	inFlight atomic.Int64
@@ -48,10 +49,12 @@ type shared struct {
 }
 
 type upstream struct {
-	name   string
-	url    *url.URL
-	alive  string // what Check asks for
-	health *health
+	name      string
+	at        endpoint.Endpoint
+	url       *url.URL // its base
+	alive     string   // what Check asks for
+	health    *health
+	transport *http.Transport // others may share it
 }
 
 // Stats are counts since New, but for the two that say how many there are now.
@@ -90,7 +93,7 @@ func New(cfg Config, gate Gate, observer Observer) *Proxy {
 		s.prefix = hex.EncodeToString(b[:])
 	}
 	s.buffers.New = func() any { return new([relayBuffer]byte) }
-	s.transport = newTransport(cfg)
+	s.links.connect, s.links.keep = cfg.ConnectTimeout, cfg.KeepAlive
 	return s.by(cfg)
 }
 
@@ -101,10 +104,11 @@ func (s *shared) by(cfg Config) *Proxy {
 		p.cfg.Now = time.Now
 	}
 	s.bodies.limit.Store(cfg.BodyMemory)
-	for _, u := range cfg.Upstreams {
-		parsed, _ := url.Parse(u.URL) // Validate has parsed it
-		p.upstreams = append(p.upstreams, upstream{u.Name, parsed, u.alivePath(), s.healths.of(u.URL)})
-		p.passes = append(p.passes, p.newPass(p.upstreams[len(p.upstreams)-1]))
+	transports := s.links.of(cfg.Upstreams)
+	for i, u := range cfg.Upstreams {
+		at, _ := endpoint.Parse(u.URL) // Validate has parsed it
+		up := upstream{u.Name, at, at.URL(), u.alivePath(), s.healths.of(at.String()), transports[i]}
+		p.upstreams, p.passes = append(p.upstreams, up), append(p.passes, p.newPass(up))
 	}
 	return p
 }
@@ -119,22 +123,6 @@ func (p *Proxy) Reconfigured(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	return p.shared.by(cfg), nil
-}
-
-// newTransport is one for all requests. No proxy from the environment, no
-// compression of its own, HTTP/1.1, no limit on connections: admission is the
-// Gate's.
-func newTransport(cfg Config) *http.Transport {
-	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: cfg.ConnectTimeout}).DialContext,
-		DisableCompression:    true,
-		MaxIdleConnsPerHost:   1024,
-		IdleConnTimeout:       cfg.KeepAlive,
-		ReadBufferSize:        16 << 10,
-		WriteBufferSize:       16 << 10,
-		TLSHandshakeTimeout:   cfg.ConnectTimeout,
-		ExpectContinueTimeout: time.Second,
-	}
 }
 
 // ServeHTTP serves one request.
@@ -156,7 +144,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Close closes the idle connections to the upstreams. Requests that are being
 // served go on; the HTTP server ends them.
-func (p *Proxy) Close() { p.transport.CloseIdleConnections() }
+func (p *Proxy) Close() { p.links.closeIdle() }
 
 // InFlight is the number of interpreted requests being served at this moment.
 func (p *Proxy) InFlight() int64 { return p.inFlight.Load() }
@@ -203,7 +191,7 @@ func (p *Proxy) admit(ctx context.Context, r Request) (v Verdict) {
 func (p *Proxy) String() string {
 	s := "proxy to"
 	for _, u := range p.upstreams {
-		s += fmt.Sprintf(" %s=%s", u.name, u.url)
+		s += fmt.Sprintf(" %s=%s", u.name, u.at)
 	}
 	return s
 }

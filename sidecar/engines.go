@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
@@ -125,7 +125,7 @@ func (e *engineDriver) missed(ctx context.Context, err error) {
 		},
 	})
 	unreachable := errors.Is(err, engine.ErrUnreachable) || errors.Is(err, engine.ErrNotReady)
-	if e.up && unreachable && (e.misses >= missesForDown || errors.Is(err, syscall.ECONNREFUSED)) {
+	if e.up && unreachable && (e.misses >= missesForDown || endpoint.NobodyListens(err)) {
 		e.log.Warn("engine is down; training makes room for its start", "engine", e.id, "err", err)
 		e.say(ctx, false)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/proxy"
 )
@@ -22,7 +23,7 @@ func (f *front) set(h http.Handler) { f.now.Store(&h) }
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*f.now.Load()).ServeHTTP(w, r) }
 
 // proxyConfig is what a file says to the data path. It reads the upstream's key
-// from where the file says it is.
+// from where the file says it is, and whether the files of TLS can be read.
 func proxyConfig(f config.File) (proxy.Config, error) {
 	cfg := proxy.DefaultConfig()
 	cfg.IdleLimit, cfg.BodyMemory = f.Proxy.IdleTimeout, int64(f.Proxy.BodyMemory)
@@ -30,7 +31,7 @@ func proxyConfig(f config.File) (proxy.Config, error) {
 	cfg.Failover = f.Proxy.Failover
 	cfg.Upstreams = nil
 	for _, e := range f.Engines {
-		cfg.Upstreams = append(cfg.Upstreams, proxy.Upstream{Name: e.Name, URL: e.URL, Alive: engine.AlivePath(e.Kind)})
+		cfg.Upstreams = append(cfg.Upstreams, proxy.Upstream{Name: e.Name, URL: e.URL, TLS: e.TLS, Alive: engine.AlivePath(e.Kind)})
 	}
 	for _, k := range f.Auth.Keys {
 		cfg.Keys = append(cfg.Keys, k.Sum())
@@ -39,7 +40,25 @@ func proxyConfig(f config.File) (proxy.Config, error) {
 	if cfg.UpstreamKey, err = upstreamKey(f.Proxy); err != nil {
 		return cfg, err
 	}
-	return cfg, cfg.Validate()
+	if err := cfg.Validate(); err != nil {
+		return cfg, err
+	}
+	return cfg, readable(f.Engines)
+}
+
+// readable reads the files of TLS once: a fault in them is told at the start or at
+// the reload, and not by the first request.
+func readable(engines []config.Engine) error {
+	for i, e := range engines {
+		at, err := endpoint.Parse(e.URL)
+		if err != nil {
+			return fmt.Errorf("engines[%d].url: %w", i, err)
+		}
+		if err := endpoint.NewDialer(at, e.TLS, 0).Check(); err != nil {
+			return fmt.Errorf("engines[%d].%w", i, err)
+		}
+	}
+	return nil
 }
 
 // upstreamKey reads the key that the LLM server asks for. No error has it in its

@@ -13,6 +13,7 @@ type SLOState struct {
 	Name  string `json:"name"`
 	Model string `json:"model,omitempty"`
 	Tier  string `json:"tier,omitempty"`
+	Hours string `json:"hours,omitempty"`
 	// Objectives are the kinds that the config promises or that have a sample.
 	Objectives []ObjectiveState `json:"objectives"`
 	// Goodput is what requests kept all of their promise; none before the first.
@@ -94,7 +95,7 @@ func (s *score) counts() []counted {
 func (s *score) state() []SLOState {
 	out := []SLOState{}
 	for _, c := range s.counts() {
-		st := SLOState{Name: c.objective.Name, Model: c.objective.Model, Tier: c.objective.Tier, Objectives: []ObjectiveState{}}
+		st := SLOState{Name: c.objective.Name, Model: c.objective.Model, Tier: c.objective.Tier, Hours: c.objective.Hours.String(), Objectives: []ObjectiveState{}}
 		for _, r := range withPromised(c.objective, c.reports) {
 			st.Objectives = append(st.Objectives, objectiveState(c.objective, r, c.latencies(r.Kind)))
 		}

@@ -41,6 +41,13 @@ func (r *reloader) serving() *proxy.Proxy {
 	return r.now
 }
 
+// inForce is the file by which requests are served now.
+func (r *reloader) inForce() config.File {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.file
+}
+
 // close ends all reloading and returns the file in force.
 func (r *reloader) close() config.File {
 	r.mu.Lock()

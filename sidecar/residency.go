@@ -15,12 +15,12 @@ import (
 // one reads, so a figure counts only when the engine says the same before and
 // after.
 type residency struct {
-	now  func() time.Time
-	port int
-	pid  int // from the config; 0 finds it
-	last time.Time
+	now      func() time.Time
+	listener func() (int, error) // who listens at the engine's address; nil where that is not this machine
+	pid      int                 // from the config; 0 finds it
+	last     time.Time
 
-	seen  int          // found by the port
+	seen  int          // found as the listener
 	shown atomic.Int64 // the last one used, for readers on other goroutines
 }
 
@@ -52,7 +52,7 @@ func (r *residency) resident(ctx context.Context, e engine.Engine, before engine
 }
 
 // find prefers the config's word, then the engine's, then the listener of its
-// port; the last is kept until the engine goes down.
+// address; the last is kept until the engine goes down.
 func (r *residency) find(s engine.Sample) int {
 	if r.pid != 0 {
 		return r.pid
@@ -60,8 +60,8 @@ func (r *residency) find(s engine.Sample) int {
 	if s.PID != 0 {
 		return s.PID
 	}
-	if r.seen == 0 && r.port != 0 {
-		r.seen, _ = device.PIDByPort(r.port) // 0 when nobody can be seen there
+	if r.seen == 0 && r.listener != nil {
+		r.seen, _ = r.listener() // 0 when nobody can be seen there
 	}
 	return r.seen
 }

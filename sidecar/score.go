@@ -45,11 +45,11 @@ func newScore(c config.SLO, spare time.Duration, now func() time.Time, m *teleme
 	return s
 }
 
-// promise is what a request that arrived is promised: by its model and tier, and
-// by its own headers.
+// promise is what a request that arrived is promised: by its model, its tier and
+// the hour, and by its own headers.
 func (s *score) promise(ctx context.Context, r proxy.Request) *promise {
 	a := askedOf(ctx)
-	account := s.book.Load().pick(r.Model, a.tier)
+	account := s.book.Load().pick(r.Model, a.tier, r.ArrivedAt)
 	p := &promise{Promise: account.objective.Promise(), account: account, stream: r.Stream, promptTokens: r.PromptTokens}
 	if p.promptTokens == 0 && p.TTFT.PerToken > 0 {
 		s.mu.Lock()

@@ -41,14 +41,23 @@ func (s *Sidecar) listen() (*servers, error) {
 	out.data.ErrorLog = log.New(LibraryLog(s.log, time.Now), "", 0)
 	out.operator.ErrorLog = out.data.ErrorLog
 	var err error
-	if out.dataSocket, err = net.Listen("tcp", s.file.Listen); err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+	if out.dataSocket, err = listenAt("listen", s.file.Listen); err != nil {
+		return nil, err
 	}
-	if out.operSocket, err = net.Listen("tcp", s.file.Admin.Listen); err != nil {
+	if out.operSocket, err = listenAt("admin.listen", s.file.Admin.Listen); err != nil {
 		_ = out.dataSocket.Close()
-		return nil, fmt.Errorf("admin.listen: %w", err)
+		return nil, err
 	}
 	return out, nil
+}
+
+func listenAt(key, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	var op *net.OpError
+	if errors.As(err, &op) { // whose own text begins with the address again
+		return nil, fmt.Errorf("%s: got %q, want a free address of this machine: %w", key, addr, op.Err)
+	}
+	return l, err
 }
 
 func (v *servers) serve() {

@@ -163,6 +163,7 @@ func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
 	defer unfollow()
 	s.wg.Go(func() { s.follow(following) })
 	s.wg.Go(func() { s.checkUpstreams(following) })
+	s.wg.Go(func() { s.identifyRelayed(following) })
 	if err := servers.announce(ready, channel); err != nil {
 		s.log.Warn("ready line not written", "err", err)
 	}

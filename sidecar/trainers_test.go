@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
 	"github.com/lull-project/lull/trainer"
@@ -50,10 +51,11 @@ func TestTrainerOnHostMemoryIsOnTheOnlyHostDevice(t *testing.T) {
 func TestOnlyThisMachinesServersAreFoundByTheirPort(t *testing.T) {
 	for url, want := range map[string]int{
 		"http://127.0.0.1:8000": 8000, "http://localhost:8001": 8001, "http://[::1]:8002": 8002,
-		"http://192.0.2.7:8000": 0, "://": 0,
+		"http://192.0.2.7:8000": 0, "https://127.0.0.1": 443,
 	} {
-		if got := portOf(url); got != want {
-			t.Errorf("%s: port %d, want %d", url, got, want)
+		at, err := endpoint.Parse(url)
+		if got := portOf(at.URL()); err != nil || got != want {
+			t.Errorf("%s: port %d, want %d (%v)", url, got, want, err)
 		}
 	}
 }

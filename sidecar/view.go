@@ -70,6 +70,7 @@ type view struct {
 	samples  map[handover.EngineID]engine.Sample
 	trouble  map[handover.EngineID]string
 	problems map[string]string
+	passed   map[string]EngineState // servers on no device
 	epoch    handover.Epoch
 	laidOut  handover.At
 	// started is the session at start, from which it is judged how far above another
@@ -83,7 +84,7 @@ type view struct {
 func newView(s *score, session uint32) *view {
 	return &view{
 		score: s, started: session, state: State{Session: session}, samples: map[handover.EngineID]engine.Sample{},
-		trouble: map[handover.EngineID]string{}, problems: map[string]string{}, epoch: handover.NewEpoch(session, 0),
+		trouble: map[handover.EngineID]string{}, problems: map[string]string{}, passed: map[string]EngineState{}, epoch: handover.NewEpoch(session, 0),
 	}
 }
 
@@ -127,6 +128,13 @@ func (v *view) engine(id handover.EngineID, s engine.Sample, trouble string) {
 		return
 	}
 	v.trouble[id] = trouble
+}
+
+// relayed keeps what a server on no device was found to be.
+func (v *view) relayed(es EngineState) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.passed[es.Name] = es
 }
 
 // publish lays the state out, at most every publishEvery.
@@ -182,6 +190,9 @@ func (v *view) engineStates(l *loop) []EngineState {
 		}
 		out = append(out, es)
 	}
+	for _, es := range v.passed {
+		out = append(out, es)
+	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
@@ -204,6 +215,11 @@ func (v *view) problemList() []string {
 	}
 	for id, text := range v.trouble {
 		out = append(out, "engine "+string(id)+": "+text)
+	}
+	for name, es := range v.passed {
+		if es.Problem != "" {
+			out = append(out, "upstream "+name+": "+es.Problem)
+		}
 	}
 	sort.Strings(out)
 	return out

@@ -23,13 +23,15 @@ var kindNames = [kinds]string{"ttft", "tbt", "tpot", "e2e", "success"}
 // String is the kind's name in metrics and JSON.
 func (k Kind) String() string { return kindNames[k] }
 
-// Objective is what the requests of one model and tier are promised. A zero
-// limit is no promise.
+// Objective is what the requests of one model and tier are promised at some hours
+// or always. A zero limit is no promise.
 type Objective struct {
 	// Name tells it from the others in metrics.
 	Name string
 	// Model and Tier are whom it is for; "" is all.
 	Model, Tier string
+	// Hours are when it holds.
+	Hours Hours
 
 	TTFT     Line
 	TBT, E2E time.Duration
@@ -62,11 +64,11 @@ func (o Objective) Limit(k Kind) string {
 	return ""
 }
 
-// Pick is the index of the first objective for a model and a tier, -1 if none
-// is: put the special ones first.
-func Pick(all []Objective, model, tier string) int {
+// Pick is the index of the first objective for a model and a tier at a time of the
+// week, -1 if none is: put the special ones first.
+func Pick(all []Objective, model, tier string, at Moment) int {
 	for i, o := range all {
-		if (o.Model == "" || o.Model == model) && (o.Tier == "" || o.Tier == tier) {
+		if (o.Model == "" || o.Model == model) && (o.Tier == "" || o.Tier == tier) && o.Hours.Hold(at) {
 			return i
 		}
 	}

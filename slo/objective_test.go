@@ -84,11 +84,11 @@ func TestFirstObjectiveThatFitsModelAndTierIsPicked(t *testing.T) {
 	for _, c := range []struct{ model, tier, want string }{
 		{"m", "gold", "both"}, {"m", "", "model"}, {"m", "batch", "model"}, {"x", "gold", "tier"}, {"x", "", "default"}, {"", "", "default"},
 	} {
-		if got := all[Pick(all, c.model, c.tier)].Name; got != c.want {
+		if got := all[Pick(all, c.model, c.tier, Moment{})].Name; got != c.want {
 			t.Errorf("Pick(%q, %q) = %s, want %s", c.model, c.tier, got, c.want)
 		}
 	}
-	if got := Pick(all[:3], "x", ""); got != -1 {
+	if got := Pick(all[:3], "x", "", Moment{}); got != -1 {
 		t.Errorf("Pick without a match = %d, want -1", got)
 	}
 }

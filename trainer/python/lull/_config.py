@@ -115,12 +115,14 @@ class Config:
         min_budget: int | str | None = None,
         release: str | None = None,
     ) -> Config:
-        """Reads the environment once (os.environ unless given) and lays the arguments over it."""
+        """Reads the environment once (os.environ unless given) and lays the arguments over it. An empty variable is
+        one that is not set, as where a compose file passes on what nobody gave; but for LULL_SOCKET, where it says
+        that there is no sidecar."""
         env = os.environ if environ is None else environ
         ranks = _number(env, world, "LULL_WORLD", "WORLD_SIZE", 1)
         pid = os.getppid() if ranks > 1 else os.getpid()
         return cls(
-            socket=_text(env, socket, "LULL_SOCKET", cls.socket),
+            socket=socket if socket is not None else env.get("LULL_SOCKET", cls.socket),
             job=_text(env, job, "LULL_JOB", env.get("TORCHELASTIC_RUN_ID") or f"pid-{pid}"),
             rank=_number(env, rank, "LULL_RANK", "RANK", 0),
             world=ranks,
@@ -135,14 +137,14 @@ class Config:
 
 
 def _text(env: Mapping[str, str], given: str | None, key: str, default: str) -> str:
-    return given if given is not None else env.get(key, default)
+    return given if given is not None else env.get(key) or default
 
 
 def _number(env: Mapping[str, str], given: int | None, key: str, other: str, default: int) -> int:
     if given is not None:
         return given
     for name in (key, other):
-        if name in env:
+        if env.get(name):
             try:
                 return int(env[name])
             except ValueError:
@@ -151,5 +153,5 @@ def _number(env: Mapping[str, str], given: int | None, key: str, other: str, def
 
 
 def _size(env: Mapping[str, str], given: int | str | None, key: str) -> int | None:
-    value: int | str | None = given if given is not None else env.get(key)
+    value: int | str | None = given if given is not None else env.get(key) or None
     return parse_bytes(key, value) if isinstance(value, str) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -55,6 +56,12 @@ def test_arguments_beat_the_environment() -> None:
     config = Config.from_env(env, socket="/arg", job="arg", rank=0, world=1, budget="2MiB", min_budget=5)
     assert (config.socket, config.job, config.rank, config.world) == ("/arg", "arg", 0, 1)
     assert (config.budget, config.min_budget) == (2 << 20, 5)
+
+
+def test_an_empty_variable_is_not_set_but_for_the_socket() -> None:
+    names = ("JOB", "RANK", "WORLD", "DEVICE", "BUDGET", "MIN_BUDGET", "RELEASE", "TOKEN", "TLS_CA", "LOG", "SOCKET")
+    empty = Config.from_env({f"LULL_{name}": "" for name in names} | {"RANK": "", "WORLD_SIZE": ""})
+    assert empty == replace(Config.from_env({}), socket="")
 
 
 def test_the_process_environment_is_used_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,99 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// Dialer opens connections to one endpoint, or by TCP to all that have the same
+// TLS.
+type Dialer struct {
+	socket string
+	trust  *trust
+	limit  time.Duration
+}
+
+// NewDialer makes one; limit ends the dialling of a connection, its handshake
+// included.
+func NewDialer(at Endpoint, files TLS, limit time.Duration) *Dialer {
+	return &Dialer{socket: at.socket, trust: &trust{files: files}, limit: limit}
+}
+
+// Check reads the files of TLS, so that a fault in them is told before anybody
+// needs them. It dials nobody.
+func (d *Dialer) Check() error {
+	_, err := d.trust.now()
+	return err
+}
+
+// Use makes a transport dial by d. It speaks HTTP/1.1, which is what LLM servers
+// speak.
+func (d *Dialer) Use(t *http.Transport) {
+	t.DialContext, t.DialTLSContext = d.dial, d.dialTLS
+}
+
+func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if d.socket != "" {
+		network, addr = "unix", d.socket
+	}
+	return (&net.Dialer{Timeout: d.limit}).DialContext(ctx, network, addr)
+}
+
+func (d *Dialer) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	config, err := d.trust.now()
+	if err != nil {
+		return nil, &HandshakeError{addr, err}
+	}
+	if config.ServerName == "" {
+		config = config.Clone()
+		if config.ServerName, _, err = net.SplitHostPort(addr); err != nil {
+			config.ServerName = addr
+		}
+	}
+	conn, err := d.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, &HandshakeError{addr, err}
+	}
+	return secure, nil
+}
+
+// HandshakeError is TLS that did not come about: no byte of a request has gone.
+type HandshakeError struct {
+	Addr string
+	Err  error
+}
+
+// Error names the address.
+func (e *HandshakeError) Error() string { return fmt.Sprintf("tls with %s: %v", e.Addr, e.Err) }
+
+// Unwrap is what went wrong.
+func (e *HandshakeError) Unwrap() error { return e.Err }
+
+// NoRequestSent says that err came while a connection was being opened: whatever
+// was to be sent on it reached nobody.
+func NoRequestSent(err error) bool {
+	var op *net.OpError
+	var shake *HandshakeError
+	return errors.As(err, &shake) || errors.As(err, &op) && op.Op == "dial"
+}
+
+// NobodyListens says that err is the kernel's word for an address where no server
+// is: it refuses at a port, and at a socket's path there may be no file.
+func NobodyListens(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, syscall.ECONNREFUSED) ||
+		errors.As(err, &op) && op.Op == "dial" && op.Net == "unix" && errors.Is(err, syscall.ENOENT)
+}

@@ -1,0 +1,81 @@
+package endpoint
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// Forms are the spellings of an address, for errors and help.
+const Forms = "http://host:port, https://host:port or unix:///path/of/the/socket"
+
+// longestSocket is the longest path that a unix socket can have, in bytes: a
+// zero ends it in sun_path's 108 (unix(7)).
+const longestSocket = 107
+
+// Endpoint is where a server listens. The zero value is nowhere.
+type Endpoint struct {
+	given  string // as it was spelled, without a slash at its end
+	base   url.URL
+	socket string
+}
+
+// Parse reads an address: http or https with a host and perhaps a path in front
+// of all others, or unix with the absolute path of a socket, where HTTP is spoken
+// in the clear. The error says which rule was broken and begins with what was
+// got; the caller names the key.
+func Parse(raw string) (Endpoint, error) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return Endpoint{}, fmt.Errorf("got %q, want %s", raw, Forms)
+	case u.User != nil:
+		return Endpoint{}, fmt.Errorf("got %q, want no user or password in it: proxy.upstream_key_env and upstream_key_file say where a key is", u.Redacted())
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return Endpoint{}, fmt.Errorf("got %q, want no query and no fragment", raw)
+	case u.Scheme == "unix":
+		return parseSocket(raw, u)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return Endpoint{}, fmt.Errorf("got %q, want %s", raw, Forms)
+	}
+	e := Endpoint{given: strings.TrimRight(raw, "/"), base: *u}
+	e.base.Path, e.base.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	return e, nil
+}
+
+func parseSocket(raw string, u *url.URL) (Endpoint, error) {
+	switch {
+	case u.Host != "" || !strings.HasPrefix(u.Path, "/") || strings.HasSuffix(u.Path, "/"):
+		return Endpoint{}, fmt.Errorf("got %q, want unix:// and the absolute path of a socket: unix:///run/vllm/api.sock", raw)
+	case len(u.Path) > longestSocket:
+		return Endpoint{}, fmt.Errorf("got %q, a path of %d bytes, want at most %d: no unix socket can have a longer one", raw, len(u.Path), longestSocket)
+	}
+	return Endpoint{given: raw, base: url.URL{Scheme: "http", Host: "localhost"}, socket: u.Path}, nil
+}
+
+// String is the address as it was spelled.
+func (e Endpoint) String() string { return e.given }
+
+// Base is what stands in front of a request's path. Behind a unix socket it is
+// http://localhost, as curl --unix-socket has it.
+func (e Endpoint) Base() string { return e.base.String() }
+
+// URL is Base, parsed; the caller's own.
+func (e Endpoint) URL() *url.URL {
+	u := e.base
+	return &u
+}
+
+// Socket is the path of the unix socket, "" for TCP.
+func (e Endpoint) Socket() string { return e.socket }
+
+// Host is host:port as it was spelled, the port perhaps missing; "" for a socket.
+func (e Endpoint) Host() string {
+	if e.socket != "" {
+		return ""
+	}
+	return e.base.Host
+}
+
+// Encrypted says that TLS is spoken there.
+func (e Endpoint) Encrypted() bool { return e.base.Scheme == "https" }
