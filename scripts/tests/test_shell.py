@@ -23,7 +23,8 @@ def programs(folder: Path, *names: str) -> str:
 
 def test_pyenv_names_the_sets_it_knows() -> None:
     got = run(str(SCRIPTS / "pyenv"), "everything")
-    assert (got.returncode, got.stdout, got.stderr) == (1, "", 'pyenv: got "everything", want base, full or lock\n')
+    said = 'pyenv: got "everything", want base, full, clients or lock\n'
+    assert (got.returncode, got.stdout, got.stderr) == (1, "", said)
 
 
 def test_pyenv_says_what_to_install_without_a_python(tmp_path: Path) -> None:
