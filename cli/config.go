@@ -30,9 +30,12 @@ func ConfigCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
+			if err := sidecar.ReadableTLS(file); err != nil { // the file may be another machine's
+				fmt.Fprintln(c.ErrOrStderr(), "warning:", err)
+			}
 			err = fitsHere(c, file)
 			switch {
-			case errors.Is(err, sidecar.ErrTooLarge): // the file may be another machine's
+			case errors.Is(err, sidecar.ErrTooLarge): // likewise
 				fmt.Fprintln(c.ErrOrStderr(), "warning:", err)
 			case err != nil:
 				return err

@@ -28,7 +28,7 @@ status is 1 when there is no such server, or when it cannot be read.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if cfg.URL = args[0]; !strings.Contains(cfg.URL, "://") {
+			if cfg.URL = args[0]; !strings.Contains(cfg.URL, "://") && !strings.HasPrefix(cfg.URL, "unix:") {
 				cfg.URL = "http://" + cfg.URL
 			}
 			if err := cfg.Validate(); err != nil {

@@ -37,6 +37,9 @@ func ServeCommand() *cobra.Command {
 				return usageError{err}
 			}
 			if check {
+				if err := sidecar.ReadableTLS(file); err != nil {
+					return usageError{err}
+				}
 				if err := fitsHere(c, file); err != nil {
 					return err
 				}
@@ -65,7 +68,7 @@ func ServeCommand() *cobra.Command {
 	c.Flags().StringVar(&upstream, "upstream", "", "without a config: relay and measure the server at this URL (http, https or unix:///path), and lend nothing")
 	c.Flags().StringVar(&listen, "listen", "", "address for clients, instead of the config's")
 	c.Flags().StringVar(&operator, "admin", "", "address of the admin listener, instead of the config's")
-	c.Flags().BoolVar(&check, "check", false, "validate the config and exit")
+	c.Flags().BoolVar(&check, "check", false, "validate the config, and the files of TLS that it names, and exit")
 	return c
 }
 

@@ -11,6 +11,10 @@ import (
 	"time"
 )
 
+// fullPause is between two tries at a socket whose queue is full: a server takes
+// all that waits in one turn of its loop.
+const fullPause = 2 * time.Millisecond
+
 // Dialer opens connections to one endpoint, or by TCP to all that have the same
 // TLS.
 type Dialer struct {
@@ -39,10 +43,31 @@ func (d *Dialer) Use(t *http.Transport) {
 }
 
 func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if d.socket != "" {
-		network, addr = "unix", d.socket
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	if d.socket == "" {
+		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
-	return (&net.Dialer{Timeout: d.limit}).DialContext(ctx, network, addr)
+	var full error
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", d.socket)
+		var late net.Error
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			full = err
+		case full != nil && errors.As(err, &late) && late.Timeout():
+			return nil, full
+		default:
+			return conn, err
+		}
+		// The queue is full. At a port the kernel tries again; at a socket it does not
+		// (connect(2)).
+		select {
+		case <-ctx.Done():
+			return nil, full
+		case <-time.After(fullPause):
+		}
+	}
 }
 
 func (d *Dialer) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -81,6 +106,10 @@ func (e *HandshakeError) Error() string { return fmt.Sprintf("tls with %s: %v", 
 
 // Unwrap is what went wrong.
 func (e *HandshakeError) Unwrap() error { return e.Err }
+
+// Late says that the handshake had no end in time: somebody listens, and may be
+// computing.
+func (e *HandshakeError) Late() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
 // NoRequestSent says that err came while a connection was being opened: whatever
 // was to be sent on it reached nobody.

@@ -15,7 +15,6 @@ const longestSocket = 107
 
 // Endpoint is where a server listens. The zero value is nowhere.
 type Endpoint struct {
-	given  string // as it was spelled, without a slash at its end
 	base   url.URL
 	socket string
 }
@@ -28,17 +27,17 @@ func Parse(raw string) (Endpoint, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return Endpoint{}, fmt.Errorf("got %q, want %s", raw, Forms)
+		return Endpoint{}, fmt.Errorf("got %q, want %s", shown(raw), Forms)
 	case u.User != nil:
-		return Endpoint{}, fmt.Errorf("got %q, want no user or password in it: proxy.upstream_key_env and upstream_key_file say where a key is", u.Redacted())
+		return Endpoint{}, fmt.Errorf("got %q, want no user and no password in it", shown(raw))
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
-		return Endpoint{}, fmt.Errorf("got %q, want no query and no fragment", raw)
+		return Endpoint{}, fmt.Errorf("got %q, want no query and no fragment", shown(raw))
 	case u.Scheme == "unix":
 		return parseSocket(raw, u)
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return Endpoint{}, fmt.Errorf("got %q, want %s", raw, Forms)
 	}
-	e := Endpoint{given: strings.TrimRight(raw, "/"), base: *u}
+	e := Endpoint{base: *u}
 	e.base.Path, e.base.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
 	return e, nil
 }
@@ -50,11 +49,30 @@ func parseSocket(raw string, u *url.URL) (Endpoint, error) {
 	case len(u.Path) > longestSocket:
 		return Endpoint{}, fmt.Errorf("got %q, a path of %d bytes, want at most %d: no unix socket can have a longer one", raw, len(u.Path), longestSocket)
 	}
-	return Endpoint{given: raw, base: url.URL{Scheme: "http", Host: "localhost"}, socket: u.Path}, nil
+	return Endpoint{base: url.URL{Scheme: "http", Host: "localhost"}, socket: u.Path}, nil
 }
 
-// String is the address as it was spelled.
-func (e Endpoint) String() string { return e.given }
+// shown is raw without what may be a secret: a user's part and a query.
+func shown(raw string) string {
+	head, _, cut := strings.Cut(raw, "?")
+	if cut {
+		head += "?..."
+	}
+	if at := strings.LastIndex(head, "@"); at >= 0 {
+		scheme, _, _ := strings.Cut(head, "//")
+		head = scheme + "//..." + head[at:]
+	}
+	return head
+}
+
+// String is the address in the one spelling that Parse reads as the same; "" for
+// the zero value.
+func (e Endpoint) String() string {
+	if e.socket != "" {
+		return (&url.URL{Scheme: "unix", Path: e.socket}).String()
+	}
+	return e.base.String()
+}
 
 // Base is what stands in front of a request's path. Behind a unix socket it is
 // http://localhost, as curl --unix-socket has it.

@@ -42,7 +42,7 @@ type Config struct {
 	Kind string
 	// URL is the server's address, as endpoint.Parse reads it.
 	URL string
-	// TLS is for an https URL; MetricsURL shares it.
+	// TLS is for an https URL; an https MetricsURL beside it shares it.
 	TLS endpoint.TLS
 	// PID is the server's process where the caller knows it.
 	PID int
@@ -97,9 +97,9 @@ func (c Config) withDefaults() Config {
 // Validate names the key, the value and the rule of the first thing wrong.
 func (c Config) Validate() error {
 	at, wrong := endpoint.Parse(c.URL)
-	meter, meterWrong := at, error(nil)
+	var meterWrong error
 	if c.MetricsURL != "" {
-		meter, meterWrong = endpoint.Parse(c.MetricsURL)
+		_, meterWrong = endpoint.Parse(c.MetricsURL)
 	}
 	switch {
 	case c.Name == "":
@@ -117,10 +117,7 @@ func (c Config) Validate() error {
 	case c.Pool < 0 || c.BytesPerToken < 0 || c.BlockTokens < 0:
 		return fmt.Errorf("engine %s: pool, bytes_per_token, block_tokens: got %v, %v, %d, want 0 or more", c.Name, c.Pool, c.BytesPerToken, c.BlockTokens)
 	}
-	if at.Encrypted() || !meter.Encrypted() {
-		meter = at
-	}
-	if err := c.TLS.Validate(meter); err != nil {
+	if err := c.TLS.Validate(at); err != nil {
 		return fmt.Errorf("engine %s: %w", c.Name, err)
 	}
 	return nil

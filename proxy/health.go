@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -109,9 +110,11 @@ func (x *exchange) elsewhere(ctx context.Context, err error) bool {
 }
 
 // failed notes that an upstream could not be dialled. False says that this is not
-// what err means, or that there is no choice of upstreams.
+// what err means, or that there is no choice of upstreams. A handshake that is late
+// is a server that computes, as it is to a check.
 func (p *Proxy) failed(ctx context.Context, u upstream, err error) bool {
-	if ctx.Err() != nil || !endpoint.NoRequestSent(err) {
+	var shake *endpoint.HandshakeError
+	if ctx.Err() != nil || !endpoint.NoRequestSent(err) || errors.As(err, &shake) && shake.Late() {
 		return false
 	}
 	text := "a request could not be sent: " + err.Error()

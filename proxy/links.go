@@ -59,7 +59,9 @@ func (l *links) dialing(at endpoint.Endpoint, files endpoint.TLS) *http.Transpor
 		WriteBufferSize:       16 << 10,
 		ExpectContinueTimeout: time.Second,
 	}
-	endpoint.NewDialer(at, files, l.connect).Use(t)
+	d := endpoint.NewDialer(at, files, l.connect)
+	_ = d.Check() // keeps what can be read now; what cannot is an error of the first handshake
+	d.Use(t)
 	return t
 }
 

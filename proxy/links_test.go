@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/endpoint/endpointtest"
@@ -79,6 +81,25 @@ func TestServerThatIsNotTrustedGetsNoRequest(t *testing.T) {
 	r = newRigTo(t, "", failover(s.URL, second.URL))
 	if got := text(t, r.post(chatPath, "{}")); got != "second" {
 		t.Errorf("got %q, want the second's answer: nothing has gone to the first", got)
+	}
+}
+
+// TestServerThatIsLateToShakeHandsIsNotDown: it computes, and its event loop shakes
+// hands when it has time.
+func TestServerThatIsLateToShakeHandsIsNotDown(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	second := saying(t, "second")
+	r := newRigTo(t, "", failover("https://"+l.Addr().String(), second.URL), withConfig(func(c *Config) { c.ConnectTimeout = 500 * time.Millisecond }))
+	res := r.post(chatPath, "{}")
+	if got := text(t, res); res.StatusCode != 502 || !strings.Contains(got, "deadline exceeded") {
+		t.Errorf("got %d %s, want 502 and why", res.StatusCode, got)
+	}
+	if r.proxy.upstreams[0].health.down.Load() {
+		t.Error("it is down; want what a check says of one that is slow")
 	}
 }
 

@@ -4,16 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lull-project/lull/config"
-	"github.com/lull-project/lull/device"
-	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
@@ -55,6 +49,7 @@ var errNeverRight = errors.New("mend lull.yaml and start again; requests pass, n
 func (s *Sidecar) tryAssemble(ctx context.Context) (*handover.Handover, []*engineDriver, error) {
 	cfg := coreConfig(s.file, s.session)
 	var drivers []*engineDriver
+	var doubts []string
 	for _, c := range s.file.Engines {
 		if len(c.Devices) == 0 {
 			continue // relayed and measured, not in any ledger
@@ -67,35 +62,21 @@ func (s *Sidecar) tryAssemble(ctx context.Context) (*handover.Handover, []*engin
 			return nil, nil, err
 		}
 		drivers = append(drivers, d)
+		if d.doubt != "" {
+			doubts = append(doubts, d.doubt)
+		}
 		cfg.Engines = append(cfg.Engines, ec)
 	}
 	core, err := handover.New(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", err, errNeverRight)
 	}
-	for _, text := range tight(cfg) {
+	for _, text := range append(doubts, tight(cfg)...) {
 		s.log.Warn(text)
-		s.loop.view.problem("capacity", text)
+		about, what, _ := strings.Cut(text, ": ")
+		s.loop.view.problem(about, what)
 	}
 	return core, drivers, nil
-}
-
-// tight says which devices are smaller than their servers with their whole pools:
-// right where a pool is meant to be lent away for good, else a slip of the pen.
-func tight(cfg handover.Config) []string {
-	var found []string
-	for _, d := range cfg.Devices {
-		need := d.Headroom
-		for _, e := range cfg.Engines {
-			if slices.Contains(e.Devices, d.ID) {
-				need += e.Resident + e.Pool
-			}
-		}
-		if need > d.Capacity {
-			found = append(found, fmt.Sprintf("devices.%s.capacity: %v is below resident + pool + headroom, %v: the server's KV is bound below its pool even without training", d.ID, d.Capacity, need))
-		}
-	}
-	return found
 }
 
 // meet opens an engine and reads it once.
@@ -125,23 +106,10 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 		_ = engine.Close(e)
 		return nil, none, err
 	}
-	if text := doubtful(c, sample); text != "" {
-		s.log.Warn(text)
-		s.loop.view.problem("pool", text)
+	if e.Capabilities().Bound {
+		d.doubt = doubtful(c, sample)
 	}
 	return d, hc, nil
-}
-
-// doubtful says what the config wants of a server that has less.
-func doubtful(c config.Engine, s engine.Sample) string {
-	key, want := "pool", c.Pool
-	if want <= s.Pool {
-		key, want = "min_bound", c.MinBound
-	}
-	if s.Pool <= 0 || want <= s.Pool {
-		return ""
-	}
-	return fmt.Sprintf("engines.%s.%s: %v is more than the server's own pool, %v: what is above it is kept for nobody", c.Name, key, want, s.Pool)
 }
 
 // describe joins what the config says, what the engine says and what the device
@@ -184,53 +152,6 @@ func pick(values ...size.Bytes) size.Bytes {
 		}
 	}
 	return 0
-}
-
-// listenerOf finds the process of a server on this machine; nil for any other,
-// whose process is not here to be read.
-func listenerOf(raw string) func() (int, error) {
-	at, _ := endpoint.Parse(raw) // config has parsed it
-	if path := at.Socket(); path != "" {
-		return func() (int, error) { return device.PIDBySocket(path) }
-	}
-	if port := portOf(at.URL()); port != 0 {
-		return func() (int, error) { return device.PIDByPort(port) }
-	}
-	return nil
-}
-
-// portOf is the port of a server on this machine, 0 for any other.
-func portOf(u *url.URL) int {
-	if !local(u.Hostname()) {
-		return 0
-	}
-	if port, err := strconv.Atoi(u.Port()); err == nil {
-		return port
-	}
-	port, _ := net.LookupPort("tcp", u.Scheme)
-	return port
-}
-
-// local says that a host name or address is this machine's loopback or one of
-// its own addresses.
-func local(host string) bool {
-	addrs, err := net.LookupIP(host)
-	if err != nil || len(addrs) == 0 {
-		return false
-	}
-	own, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
-		mine := a.IsLoopback()
-		for _, o := range own {
-			if n, ok := o.(*net.IPNet); ok && n.IP.Equal(a) {
-				mine = true
-			}
-		}
-		if !mine {
-			return false
-		}
-	}
-	return true
 }
 
 // coreConfig is the part of the core's config that lull.yaml alone decides.

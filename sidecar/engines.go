@@ -32,6 +32,7 @@ type engineDriver struct {
 	truth  *residency
 	busy   func() bool
 	every  cadence
+	doubt  string // what the config wants of it and it has not
 
 	probes chan time.Time // a request went to the idle engine then
 	bounds chan struct{}  // wakes the bounder

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/lull-project/lull/config"
-	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/proxy"
 )
@@ -43,22 +42,7 @@ func proxyConfig(f config.File) (proxy.Config, error) {
 	if err := cfg.Validate(); err != nil {
 		return cfg, err
 	}
-	return cfg, readable(f.Engines)
-}
-
-// readable reads the files of TLS once: a fault in them is told at the start or at
-// the reload, and not by the first request.
-func readable(engines []config.Engine) error {
-	for i, e := range engines {
-		at, err := endpoint.Parse(e.URL)
-		if err != nil {
-			return fmt.Errorf("engines[%d].url: %w", i, err)
-		}
-		if err := endpoint.NewDialer(at, e.TLS, 0).Check(); err != nil {
-			return fmt.Errorf("engines[%d].%w", i, err)
-		}
-	}
-	return nil
+	return cfg, ReadableTLS(f)
 }
 
 // upstreamKey reads the key that the LLM server asks for. No error has it in its

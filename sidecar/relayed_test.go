@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lull-project/lull/config"
@@ -53,7 +54,7 @@ func TestAddressWhereNoLLMServerAnswersIsSaidAndRelayed(t *testing.T) {
 	if !strings.Contains(got.Problem, "no LLM server at http://") {
 		t.Errorf("got %+v, want it said", got)
 	}
-	l.logged("upstream is no LLM server that Lull knows; requests are relayed all the same")
+	l.logged("upstream cannot be read as an LLM server; requests are relayed all the same")
 	if _, text := l.readyz(); !strings.Contains(text, "upstream main: detect kind: engine main: no LLM server at ") {
 		t.Errorf("problems: %s", text)
 	}
@@ -68,6 +69,8 @@ func TestServerIsAskedAgainWhenAReloadNamesAnother(t *testing.T) {
 				_, _ = w.Write([]byte(`{"data":[{"id":"m"}]}`))
 			case r.URL.Path == "/api/version" && owner == "ollama":
 				_, _ = w.Write([]byte(`{"version":"1"}`))
+			case r.URL.Path == "/api/ps" && owner == "ollama":
+				_, _ = w.Write([]byte(`{"models":[]}`))
 			default:
 				http.NotFound(w, r)
 			}
@@ -84,6 +87,51 @@ func TestServerIsAskedAgainWhenAReloadNamesAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.until("the other server is known", func() bool { return strings.Count(l.logs.String(), "upstream is known") == 2 })
+}
+
+// TestGatewayThatAnsweredBeforeItsServerIsAskedAgain: what it said then was true, and
+// no longer is.
+func TestGatewayThatAnsweredBeforeItsServerIsAskedAgain(t *testing.T) {
+	var loaded atomic.Bool
+	l := newLone(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !loaded.Load():
+			w.WriteHeader(http.StatusBadGateway)
+		case r.URL.Path == "/v1/models":
+			_, _ = w.Write([]byte(`{"data":[{"id":"m"}]}`))
+		default:
+			http.NotFound(w, r)
+		}
+	}), nil, nil)
+	if got := l.engines(1)[0]; got.Problem == "" {
+		t.Fatalf("got %+v, want the gateway's answer said", got)
+	}
+	loaded.Store(true)
+	e := l.file.Engines[0]
+	r := &relayed{at: address{e.URL, e.Kind, e.TLS}, said: "what it said before"} // its next try is due
+	l.sidecar.identify(t.Context(), r, e, l.file.Proxy)
+	l.until("the problem is gone", func() bool { got := l.engines(1)[0]; return got.Problem == "" && got.Kind == engine.KindOpenAI })
+	if !r.known {
+		t.Error("want it known now")
+	}
+}
+
+func TestLockedServerIsReadWithTheUpstreamsKey(t *testing.T) {
+	t.Setenv("LULL_TEST_UPSTREAM_KEY", "sk-1")
+	l := newLone(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer sk-1" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if r.URL.Path != "/v1/models" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write([]byte(`{"data":[{"id":"m"}]}`))
+	}), func(f *config.File) { f.Proxy.UpstreamKeyEnv = "LULL_TEST_UPSTREAM_KEY" }, nil)
+	if got := l.engines(1)[0]; got.Kind != engine.KindOpenAI || got.Problem != "" {
+		t.Errorf("got %+v", got)
+	}
 }
 
 func TestConfigThatWantsMoreThanTheServerHasIsDoubted(t *testing.T) {

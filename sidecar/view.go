@@ -137,6 +137,13 @@ func (v *view) relayed(es EngineState) {
 	v.passed[es.Name] = es
 }
 
+// forgetRelayed is for a name that means another server now.
+func (v *view) forgetRelayed(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.passed, name)
+}
+
 // publish lays the state out, at most every publishEvery.
 func (v *view) publish(l *loop) {
 	at := l.now()

@@ -109,7 +109,7 @@ class Arena:
         path = os.environ.get(ENV, "")
         if not path or path not in os.environ.get("LD_PRELOAD", "").split(":"):
             return None
-        return cls(path, least_block=int(os.environ.get("LULL_ARENA_LEAST", "32768")))
+        return cls(path, least_block=int(os.environ.get("LULL_ARENA_LEAST") or 32768))
 
     def enable(self, on: bool) -> bool:
         """Sends large requests of all threads to the arena, or to libc; returns what held before."""

@@ -117,7 +117,7 @@ class Config:
     ) -> Config:
         """Reads the environment once (os.environ unless given) and lays the arguments over it. An empty variable is
         one that is not set, as where a compose file passes on what nobody gave; but for LULL_SOCKET, where it says
-        that there is no sidecar."""
+        that there is no sidecar, and LULL_LOG, where it leaves logging alone also under lull.run."""
         env = os.environ if environ is None else environ
         ranks = _number(env, world, "LULL_WORLD", "WORLD_SIZE", 1)
         pid = os.getppid() if ranks > 1 else os.getpid()
