@@ -54,7 +54,8 @@ out = pathlib.Path(sys.argv[sys.argv.index("--output-artifact-dir") + 1], "some-
 out.mkdir(parents=True)
 metrics = lambda first, gaps: {"time_to_first_token": {"value": first}, "inter_chunk_latency": {"value": gaps}}
 failed = {"metrics": {}, "error": {"code": 1}}
-records = [{"metrics": metrics(10.0, [1.0, 2.0])}, {"metrics": metrics(30.0, [3.0])}, failed]
+in_one = {"metrics": {"time_to_first_token": {"value": 20.0}}}
+records = [{"metrics": metrics(10.0, [1.0, 2.0])}, {"metrics": metrics(30.0, [3.0])}, in_one, failed]
 (out / "profile_export.jsonl").write_text("".join(json.dumps(r) + "\\n" for r in records))
 """
 
@@ -62,8 +63,8 @@ records = [{"metrics": metrics(10.0, [1.0, 2.0])}, {"metrics": metrics(30.0, [3.
 def test_aiperf_gives_the_same_of_its_records(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     program(tmp_path / "bin/aiperf", AIPERF)
-    got = clients.aiperf(tmp_path / "bin/python")(job(tmp_path))
-    assert (got["ttft"]["n"], got["ttft"]["p50"], got["tbt"]["max"]) == (2, 20.0, 3.0)
+    got = clients.aiperf(tmp_path / "bin/python")(job(tmp_path, requests=3))
+    assert (got["ttft"]["n"], got["ttft"]["p50"], got["tbt"]["n"], got["tbt"]["max"]) == (3, 20.0, 3, 3.0)
 
 
 def test_a_client_that_fails_is_named_with_its_last_words(tmp_path: Path) -> None:
