@@ -56,18 +56,16 @@ func (f File) Reload(next File) (merged File, changed, restart []string) {
 	merged.SLO, merged.Auth, merged.Proxy, merged.Interference = next.SLO, next.Auth, next.Proxy, next.Interference
 	merged.Trainers.OnStop = next.Trainers.OnStop
 	merged.Engines = slices.Clone(f.Engines)
-	moved := map[string]bool{}
+	taken := slices.Clone(live)
 	for i := range min(len(f.Engines), len(next.Engines)) {
 		old, to := f.Engines[i], next.Engines[i]
 		if old.Name == to.Name && len(old.Devices)+len(to.Devices) == 0 {
 			merged.Engines[i].URL, merged.Engines[i].TLS = to.URL, to.TLS
-			for _, key := range []string{"url", "tls.ca", "tls.cert", "tls.key", "tls.server_name"} {
-				moved[fmt.Sprintf("engines[%d].%s", i, key)] = true
-			}
+			taken = append(taken, fmt.Sprintf("engines[%d].url", i), fmt.Sprintf("engines[%d].tls", i))
 		}
 	}
 	for _, key := range Diff(f, next) {
-		if moved[key] && len(f.Engines) == len(next.Engines) || slices.ContainsFunc(live, func(l string) bool { return key == l || strings.HasPrefix(key, l+".") }) {
+		if slices.ContainsFunc(taken, func(t string) bool { return key == t || strings.HasPrefix(key, t+".") }) {
 			changed = append(changed, key)
 		} else {
 			restart = append(restart, key)

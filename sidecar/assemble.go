@@ -79,14 +79,19 @@ func (s *Sidecar) tryAssemble(ctx context.Context) (*handover.Handover, []*engin
 	return core, drivers, nil
 }
 
+// engineConfig is what the file says to the engine's own client.
+func engineConfig(c config.Engine) engine.Config {
+	ec := engine.DefaultConfig()
+	ec.Name, ec.Kind, ec.URL, ec.TLS, ec.PID = c.Name, c.Kind, c.URL, c.TLS, c.PID
+	ec.Page, ec.Segment, ec.MetricsURL = c.Page, c.Segment, c.MetricsURL
+	ec.Pool, ec.BytesPerToken, ec.BlockTokens = c.Pool, c.BytesPerToken, c.BlockTokens
+	return ec
+}
+
 // meet opens an engine and reads it once.
 func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, handover.EngineConfig, error) {
 	none := handover.EngineConfig{}
-	ec := engine.DefaultConfig()
-	ec.Name, ec.Kind, ec.URL, ec.PID, ec.Page = c.Name, c.Kind, c.URL, c.PID, c.Page
-	ec.TLS, ec.Segment, ec.MetricsURL = c.TLS, c.Segment, c.MetricsURL
-	ec.Pool, ec.BytesPerToken, ec.BlockTokens = c.Pool, c.BytesPerToken, c.BlockTokens
-	e, err := engine.Open(ec)
+	e, err := engine.Open(engineConfig(c))
 	if err != nil {
 		return nil, none, err
 	}

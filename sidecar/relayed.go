@@ -93,9 +93,7 @@ func (s *Sidecar) identify(ctx context.Context, r *relayed, e config.Engine, p c
 
 // readOnce opens a server, reads it, and lets it go.
 func readOnce(ctx context.Context, e config.Engine, p config.Proxy) (engine.Capabilities, error) {
-	ec := engine.DefaultConfig()
-	ec.Name, ec.Kind, ec.URL, ec.TLS = e.Name, e.Kind, e.URL, e.TLS
-	ec.Page, ec.Segment, ec.MetricsURL = e.Page, e.Segment, e.MetricsURL
+	ec := engineConfig(e)
 	if key, err := upstreamKey(p); err == nil {
 		ec.Key = string(key)
 	}

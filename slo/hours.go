@@ -74,21 +74,8 @@ func clock(minute int) string { return fmt.Sprintf("%02d:%02d", minute/60, minut
 func ParseHours(days, hours string) (Hours, error) {
 	var h Hours
 	if days != "" {
-		for _, part := range strings.Split(strings.ToLower(days), ",") {
-			first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
-			a, b := dayOf(first), dayOf(last)
-			if !isRange {
-				b = a
-			}
-			if a < 0 || b < 0 {
-				return Hours{}, fmt.Errorf("days: got %q, want days such as mon-fri or sat,sun", days)
-			}
-			for day := a; ; day = (day + 1) % 7 {
-				h.Days |= 1 << day
-				if day == b {
-					break
-				}
-			}
+		if h.Days = daysOf(days); h.Days == 0 {
+			return Hours{}, fmt.Errorf("days: got %q, want days such as mon-fri or sat,sun", days)
 		}
 	}
 	if hours != "" {
@@ -99,6 +86,24 @@ func ParseHours(days, hours string) (Hours, error) {
 		}
 	}
 	return h, nil
+}
+
+// daysOf is 0 for what names no days.
+func daysOf(text string) (days uint8) {
+	for part := range strings.SplitSeq(strings.ToLower(text), ",") {
+		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			last = first
+		}
+		from, to := dayOf(first), dayOf(last)
+		if from < 0 || to < 0 {
+			return 0
+		}
+		for n := range (to-from+7)%7 + 1 {
+			days |= 1 << ((from + n) % 7)
+		}
+	}
+	return days
 }
 
 // dayOf is -1 for what is no day.

@@ -343,7 +343,7 @@ func TestFloorRequestIsAnswered(t *testing.T) {
 }
 
 func TestPythonTrainerSpeaksTLS(t *testing.T) {
-	p := selfSigned(t)
+	p := certified(t)
 	srv, r := listen(t, func(c *Config) { c.TCPAddr, c.TLS, c.Token = "127.0.0.1:0", p.server, testToken })
 	ca := filepath.Join(shortDir(t), "ca.pem")
 	if err := os.WriteFile(ca, p.pem, 0o600); err != nil {

@@ -85,7 +85,7 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		"trainer.lease: got 2s, want at least 3 heartbeats, 3s":                          {Lease: 2 * time.Second},
 		"trainer.hello_timeout: got -1s, want more than 0":                               {HelloTimeout: -time.Second},
 		"trainer.tls: got none, want a certificate, since trainer.tcp is 127.0.0.1:0":    {TCPAddr: "127.0.0.1:0"},
-		"trainer.token: got 5 bytes, want at least 16, since trainer.tcp is 127.0.0.1:0": {TCPAddr: "127.0.0.1:0", TLS: selfSigned(t).server, Token: "short"},
+		"trainer.token: got 5 bytes, want at least 16, since trainer.tcp is 127.0.0.1:0": {TCPAddr: "127.0.0.1:0", TLS: certified(t).server, Token: "short"},
 	} {
 		if _, err := Listen(c, newRecorder()); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)

@@ -1,50 +1,39 @@
 package trainer
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
+	"os"
 	"testing"
-	"time"
+
+	"github.com/lull-project/lull/endpoint/endpointtest"
 )
 
 const testToken = "a-token-of-16-bytes-or-more"
 
-// pair is a certificate that both sides of a test use.
+// pair is a certificate, and what its CA is to both sides of a test.
 type pair struct {
 	server, client *tls.Config
 	pem            []byte
 }
 
-func selfSigned(t *testing.T) pair {
+func certified(t *testing.T) pair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca := endpointtest.NewCA(t)
+	files := ca.Issue("127.0.0.1")
+	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lull"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		SubjectKeyId: []byte{1},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	text, err := os.ReadFile(ca.File)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(text)
 	return pair{
-		server: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+		server: &tls.Config{Certificates: []tls.Certificate{cert}},
 		client: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"},
 		pem:    text,
 	}
@@ -61,7 +50,7 @@ func dialTLS(t *testing.T, srv *Server, p pair) *client {
 }
 
 func TestTCPNeedsTLSAndTheToken(t *testing.T) {
-	p := selfSigned(t)
+	p := certified(t)
 	srv, r := listen(t, func(c *Config) { c.TCPAddr, c.TLS, c.Token = "127.0.0.1:0", p.server, testToken })
 
 	bad := dialTLS(t, srv, p)
@@ -101,7 +90,7 @@ func TestTCPNeedsTLSAndTheToken(t *testing.T) {
 }
 
 func TestPlainTextOnTheTLSPortIsNoSession(t *testing.T) {
-	p := selfSigned(t)
+	p := certified(t)
 	srv, r := listen(t, func(c *Config) { c.TCPAddr, c.TLS, c.Token = "127.0.0.1:0", p.server, testToken })
 	conn, err := net.Dial("tcp", srv.TCPAddr())
 	if err != nil {
