@@ -8,6 +8,7 @@ func (x *exchange) account(end ending) {
 	x.closed = true
 	r := &x.rec
 	r.Outcome, r.Err, r.End = end.outcome, end.err, x.p.cfg.Now()
+	r.Overhead = x.overhead()
 	if x.tap != nil {
 		x.p.opaque.Add(int64(x.tap.opaque))
 		fillCounts(r, &x.tap.tapCounts)

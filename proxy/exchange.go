@@ -27,7 +27,8 @@ type exchange struct {
 	strip  *usageStrip // nil where nothing is stripped
 	tap    *tap        // nil before the answer, and after a fault
 	rec    Record
-	closed bool // the account is closed
+	waited time.Duration // for the upstream, or for a client that does not read
+	closed bool          // the account is closed
 
 	cancel      context.CancelCauseFunc // ends the upstream's request
 	writeLimit  time.Time               // the write deadline now set

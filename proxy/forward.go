@@ -25,12 +25,14 @@ const staleWindow = 250 * time.Millisecond
 // stale).
 func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
-		t := &trip{}
+		t := &trip{now: x.p.cfg.Now}
 		if takesInterim(x.r) {
 			t.w = x.w
 		}
-		res, err := x.up.transport.RoundTrip(x.outgoing(httptrace.WithClientTrace(ctx, t.trace())))
+		began := x.p.cfg.Now()
+		res, err := x.up.transport.RoundTrip(x.outgoing(httptrace.WithClientTrace(ctx, t.timed(t.trace()))))
 		t.close()
+		x.waited += t.waited(began)
 		if err == nil {
 			return res, nil
 		}
@@ -70,10 +72,12 @@ func (x *exchange) outgoing(ctx context.Context) *http.Request {
 type trip struct {
 	reused atomic.Bool
 	seen   atomic.Bool // a byte of an answer came
+	now    func() time.Time
 
 	mu     sync.Mutex
 	w      http.ResponseWriter // nil once the round trip is over
 	sentAt time.Time           // when the connection was at hand; monotonic
+	at     times               // of the injected clock
 }
 
 func (t *trip) trace() *httptrace.ClientTrace {
@@ -83,8 +87,9 @@ func (t *trip) trace() *httptrace.ClientTrace {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			t.sentAt = time.Now()
+			t.at.got = t.now()
 		},
-		GotFirstResponseByte: func() { t.seen.Store(true) },
+		GotFirstResponseByte: func() { t.seen.Store(true); t.stamp(&t.at.first) },
 		Got1xxResponse:       t.interim,
 	}
 }

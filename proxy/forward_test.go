@@ -15,7 +15,7 @@ import (
 
 // onConn is a trip whose connection is at hand.
 func onConn(reused bool) *trip {
-	t := &trip{}
+	t := &trip{now: time.Now}
 	t.trace().GotConn(httptrace.GotConnInfo{Reused: reused})
 	return t
 }

@@ -23,7 +23,10 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 	defer x.p.buffers.Put(buf)
 	defer x.clearWriteLimit()
 	for first := true; ; first = false {
+		began := x.p.cfg.Now()
 		n, rerr := src.Read(buf[:])
+		came := x.p.cfg.Now()
+		x.waited += came.Sub(began)
 		if first {
 			early.stop()
 		}
@@ -32,7 +35,9 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 			if werr := x.write(x.stripped(buf[:n])); werr != nil {
 				return x.unwritable(werr)
 			}
-			x.observe(buf[:n])
+			if took := x.observe(buf[:n]).Sub(came); took > clientStall {
+				x.waited += took
+			}
 		}
 		if rerr != nil && x.strip != nil {
 			_ = x.write(x.strip.end()) // a client that left shows in what follows
@@ -102,13 +107,14 @@ func (x *exchange) write(p []byte) error {
 	return nil
 }
 
-// observe shows the tap what has been written.
-func (x *exchange) observe(p []byte) {
+// observe shows the tap what has been written, and returns when it was.
+func (x *exchange) observe(p []byte) time.Time {
 	at := x.p.cfg.Now()
 	if x.rec.FirstByte.IsZero() {
 		x.rec.FirstByte = at
 	}
 	x.tapped(func(t *tap) { t.write(p, at) })
+	return at
 }
 
 // tapped runs f on the tap; a fault switches the tap off.

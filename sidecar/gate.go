@@ -108,7 +108,7 @@ func (g *gate) Done(r proxy.Record) {
 	}
 	ttft, _ := r.TTFT()
 	g.metrics.RequestDone(telemetry.Request{
-		Model: r.Model, Outcome: r.Outcome, TTFT: ttft, Held: heldTime(r),
+		Model: r.Model, Outcome: r.Outcome, TTFT: ttft, Held: heldTime(r), Overhead: r.Overhead,
 		PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
 	})
 	if r.Engine != "" && r.Engine != g.first {

@@ -19,6 +19,7 @@ type Metrics struct {
 	ttft         *prometheus.HistogramVec
 	tbt          prometheus.Histogram
 	held         prometheus.Histogram
+	overhead     prometheus.Histogram
 	tokens       *prometheus.CounterVec
 	judged       *prometheus.CounterVec
 	overrides    *prometheus.CounterVec
@@ -44,6 +45,9 @@ var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18)
 // handoverBuckets run from 0.1 ms to 3 s, doubling.
 var handoverBuckets = prometheus.ExponentialBuckets(0.0001, 2, 16)
 
+// overheadBuckets run from 10 us to a third of a second, doubling.
+var overheadBuckets = prometheus.ExponentialBuckets(0.00001, 2, 16)
+
 // NewMetrics makes a registry of its own: several may live in one process.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -59,6 +63,8 @@ func NewMetrics() *Metrics {
 			Help: "Every gap between two content chunks of one request.", Buckets: latencyBuckets}),
 		held: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lull_request_held_seconds",
 			Help: "Time that requests were held for memory; only requests that were held.", Buckets: handoverBuckets}),
+		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lull_request_overhead_seconds",
+			Help: "Lull's own time in a request: all but held, waiting for the LLM server or for a client that does not read.", Buckets: overheadBuckets}),
 		tokens:    counter("lull_tokens_total", "Tokens by direction and by what counted them (usage or events).", "direction", "source"),
 		judged:    counter("lull_slo_total", "Samples within or beyond their objective, or that never came (no_data).", "slo", "objective", "result"),
 		overrides: counter("lull_slo_overrides_total", "Objectives that clients asked for, by header and by what became of them (used, clamped, ignored).", "header", "result"),
@@ -86,7 +92,7 @@ func NewMetrics() *Metrics {
 		reloads:   counter("lull_config_reloads_total", "Configs read while requests run: taken over (ok) or refused.", "result"),
 	}
 	m.duty.Set(1) // nobody has been told anything else
-	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.tokens, m.judged, m.overrides, m.inFlight, m.memory,
+	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.overhead, m.tokens, m.judged, m.overrides, m.inFlight, m.memory,
 		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -101,7 +107,7 @@ func (m *Metrics) Handler() http.Handler {
 // came.
 type Request struct {
 	Model, Outcome             string
-	TTFT, Held                 time.Duration
+	TTFT, Held, Overhead       time.Duration
 	PromptTokens, OutputTokens int
 	TokenSource                string
 }
@@ -120,6 +126,7 @@ func (m *Metrics) RequestDone(r Request) {
 	if r.Held > 0 {
 		m.held.Observe(r.Held.Seconds())
 	}
+	m.overhead.Observe(r.Overhead.Seconds())
 	if r.PromptTokens > 0 {
 		m.tokens.WithLabelValues(clean("prompt", r.TokenSource)...).Add(float64(r.PromptTokens))
 	}

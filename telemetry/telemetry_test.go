@@ -55,7 +55,7 @@ func TestInFlightReturnsToZeroAndOutcomesAreCountedOnce(t *testing.T) {
 	text := scrape(t, m)
 	for _, want := range []string{
 		"lull_requests_in_flight 0", `lull_requests_total{model="m",outcome="forwarded"} 1`, `lull_requests_total{model="m",outcome="client_gone"} 1`,
-		`lull_ttft_seconds_count{model="m"} 1`, "lull_request_held_seconds_count 1", `lull_tokens_total{direction="output",source="usage"} 3`,
+		`lull_ttft_seconds_count{model="m"} 1`, "lull_request_held_seconds_count 1", "lull_request_overhead_seconds_count 2", `lull_tokens_total{direction="output",source="usage"} 3`,
 		`lull_slo_total{objective="ttft",result="within",slo="default"} 1`, `lull_slo_total{objective="ttft",result="no_data",slo="default"} 1`,
 		`lull_slo_overrides_total{header="x-slo-ttft-ms",result="clamped"} 1`,
 		`lull_handovers_total{direction="shrink",how="drop",result="confirmed"} 1`, "lull_freed_bytes_total 1.048576e+06",
