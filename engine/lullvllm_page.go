@@ -83,7 +83,9 @@ const (
 	wordGivenBackBytes
 	wordGivenBackNS
 	wordWorkerPID0
-	telemetryWords = wordWorkerPID0 + 8
+	wordObeyedStep = wordWorkerPID0 + 8
+	wordObeyedLeft = wordObeyedStep + 1
+	telemetryWords = wordObeyedLeft + 1
 )
 
 // Words of the bound page.

@@ -29,7 +29,7 @@ var (
 		bound_bytes requested_epoch requested_bytes applied_epoch confirmed_epoch refused floor_bytes running waiting
 		waiting_capacity waiting_deferred preemptions steps step_tokens step_ns prefix_queries prefix_hits evictions shortages
 		short_bytes faults given_back_bytes given_back_ns worker_pid_0 worker_pid_1 worker_pid_2 worker_pid_3 worker_pid_4
-		worker_pid_5 worker_pid_6 worker_pid_7`)
+		worker_pid_5 worker_pid_6 worker_pid_7 obeyed_step obeyed_left`)
 	boundNames = strings.Fields("instance epoch bytes beats lease_us sidecar_pid")
 )
 

@@ -1,4 +1,4 @@
-"""What lull-vllm costs and how fast it is, on real vLLM servers (CPU), one with the plugin and one without.
+"""What lull-vllm costs and how fast it is, on real vLLM servers (CPU), one with the plugin and two without.
 
     python benchmarks/vllm/bench.py --out out/bench/vllm.json [--orders 30] [--pairs 24]
 
@@ -45,7 +45,12 @@ def bars(report: dict[str, Any]) -> list[Bar]:
         )
     w = report["withdrawal"]
     found.append(
-        Bar("order -> blocks withdrawn", "<= 1 step", f"at most {w['max_steps']} (n {w['n']})", w["max_steps"] <= 1)
+        Bar(
+            "order -> every free block above it withdrawn",
+            "<= 1 step",
+            f"at most {w['max_steps']}, {w['free_blocks_left_max']} left (n {w['n']})",
+            w["max_steps"] <= 1 and w["free_blocks_left_max"] == 0,
+        )
     )
     a = report["age"]
     step, old = a["between_steps"]["max_ms"], a["age"]["max_ms"]
@@ -57,9 +62,11 @@ def bars(report: dict[str, Any]) -> list[Bar]:
             old <= step + 1,
         )
     )
-    t = report["throughput"]["change"]
+    seen = report["throughput"]["full"]
+    t, noise = seen["change"], report["throughput"]["twins"]["change"]
     got = (
-        f"{t['median']:+.2%} (95 % interval {t['low']:+.2%} to {t['high']:+.2%}, {report['throughput']['pairs']} pairs)"
+        f"{t['median']:+.2%} (95 % interval {t['low']:+.2%} to {t['high']:+.2%}, {seen['pairs']} pairs; "
+        f"two stock ones {noise['median']:+.2%}, {noise['low']:+.2%} to {noise['high']:+.2%})"
     )
     found.append(Bar("throughput against a vLLM without the plugin", f">= -{COST:.0%}", got, t["median"] >= -COST))
     share = report["idle"]["idle_pool_share_max"]
@@ -86,20 +93,22 @@ def run(args: argparse.Namespace, work: Path) -> dict[str, Any]:
     env = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     on = rig.Server(work / "on", model, *pool, env=env)
     off = rig.Server(work / "off", model, *pool, env={**env, "LULL_VLLM": "0"})
+    twin = rig.Server(work / "twin", model, *pool, env={**env, "LULL_VLLM": "0"})
     report: dict[str, Any] = {}
-    with rig.serving(on, off):
+    with rig.serving(on, off, twin):
         sidecar = rig.FakeSidecar(on.directory)
-        with rig.alone(off):
+        with rig.alone(off, twin):
             report["release"] = told(measure.release(on, sidecar, SIZES_MIB, args.orders), "release")
             report["withdrawal"] = told(measure.withdrawal(on, sidecar, args.withdrawals), "withdrawal")
             report["age"] = told(measure.age(on, sidecar, 15), "age")
         load = rig.Load(model, work / "load.log")
         try:
-            seen = measure.throughput(on, off, sidecar, load, args.pairs, args.prompts)
+            seen = measure.throughput(on, off, twin, sidecar, load, args.pairs, args.prompts)
             report["throughput"] = told(seen, "throughput")
         finally:
             load.close()
-        report["idle"] = told(measure.idle_price(on, sidecar, off, args.bursts), "idle")
+        with rig.alone(twin):
+            report["idle"] = told(measure.idle_price(on, sidecar, off, args.bursts), "idle")
         sidecar.close()
     return report
 
@@ -123,6 +132,10 @@ def main() -> None:
     args.out.write_text(json.dumps({**head, "bars": [bar.fields() for bar in judged], **report}, indent=1) + "\n")
     for bar in judged:
         print(bar.line())
+    for name, seen in report["throughput"].items():
+        t, (ours, theirs) = seen["change"], seen["page_faults"]
+        faults = f"page faults a run {ours[0]} to {ours[-1]} and {theirs[0]} to {theirs[-1]}"
+        print(f"        {name}: {t['median']:+.2%} ({t['low']:+.2%} to {t['high']:+.2%}), {faults}")
     for name in ("kept", "default", "told"):
         row = report["idle"][name]
         first = f"TTFT mean {row['ttft']['mean_ms']}, P99 {row['ttft']['p99_ms']} ms"

@@ -6,11 +6,25 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from handover_bars import figures
-from rig import MIB, FakeSidecar, Load, Server, Streams, alone, cpu_seconds, engine_pids, process_bytes, ttft, warm
+from rig import (
+    MIB,
+    FakeSidecar,
+    Load,
+    Server,
+    Streams,
+    alone,
+    cpu_seconds,
+    engine_pids,
+    page_faults,
+    process_bytes,
+    ttft,
+    warm,
+)
 
 FREED = 0.97
 """Share of the ordered bytes that the kernel must show free."""
@@ -67,11 +81,13 @@ def release(server: Server, sidecar: FakeSidecar, sizes_mib: Sequence[int], coun
 
 
 def withdrawal(server: Server, sidecar: FakeSidecar, count: int) -> dict[str, Any]:
-    """Steps from an order until every free block above it is out of the queue, and until all of it is, 8 streams
-    running: a block that a stream took between the look and the order is in use, and no order takes those."""
+    """Steps from an order until every free block above it is out of the queue, as the page says it, and until somebody
+    could see all of it out, 8 streams running. A block that a stream took between the look and the order is in use,
+    and no order takes those; on a machine without a core to spare, who looks is late by himself."""
     chooser = random.Random(1)
-    free: list[int] = []
-    whole_order: list[int] = []
+    obeyed: list[int] = []
+    left: list[int] = []
+    seen: list[int] = []
     with Streams(server, 8):
         page = sidecar.wait(lambda p: p["running"] >= 8)
         whole = page["pool_blocks"]
@@ -80,18 +96,14 @@ def withdrawal(server: Server, sidecar: FakeSidecar, count: int) -> dict[str, An
             blocks = whole if turn % 2 else chooser.randint(page["blocks_used"] + 16, whole - 1)
             before = page["steps"]
             epoch = sidecar.order(blocks * page["block_bytes"])
-            page = sidecar.wait(lambda p, epoch=epoch: none_free_above(p, epoch))
-            free.append(page["steps"] - before)
+            page = sidecar.wait(lambda p, epoch=epoch: p["requested_epoch"] == epoch)
+            obeyed.append(page["obeyed_step"] - before)
+            left.append(page["obeyed_left"])
             page = sidecar.wait(lambda p, epoch=epoch: p["applied_epoch"] == epoch)
-            whole_order.append(page["steps"] - before)
+            seen.append(page["steps"] - before)
             time.sleep(chooser.uniform(0.01, 0.05))
         sidecar.confirmed(sidecar.order(whole * page["block_bytes"]))
-    return {"n": count, **within(free), "in_full": within(whole_order)}
-
-
-def none_free_above(page: dict[str, int], epoch: int) -> bool:
-    """Whether the order has met all that it can take: it is met in full, or nothing free is left."""
-    return page["requested_epoch"] == epoch and (page["applied_epoch"] == epoch or page["blocks_free"] == 0)
+    return {"n": count, **within(obeyed), "free_blocks_left_max": max(left), "seen_in_full": within(seen)}
 
 
 def within(steps: Sequence[int]) -> dict[str, int]:
@@ -117,34 +129,78 @@ def age(server: Server, sidecar: FakeSidecar, seconds: float) -> dict[str, Any]:
 
 
 def throughput(
-    on: Server, off: Server, sidecar: FakeSidecar, load: Load, pairs: int, prompts: int
+    on: Server, off: Server, twin: Server, sidecar: FakeSidecar, load: Load, pairs: int, prompts: int
 ) -> dict[str, Any]:
-    """`vllm bench serve` against a server with the plugin and one without, taking turns in ABBA order.
+    """`vllm bench serve` against pairs of servers in ABBA order.
 
-    Both pools are full of cached prefixes first: a block's first touch costs page faults with the plugin, once.
+    A stock one and its twin, which is what the machine's noise is; one with the plugin and a stock one; and the same
+    after the plugin has given its pool back and got it again, so that blocks are touched for the first time.
+
+    All pools are full of cached prefixes first.
     """
-    pids = {on: engine_pids(on), off: engine_pids(off)}
-    other = {on: off, off: on}
     page = sidecar.page()
     whole = distinct(3, page["pool_blocks"] // 7 + 1, 7 * page["block_tokens"] - 1)
-    for server in (on, off):
-        with alone(other[server]):
+    every = (on, off, twin)
+    for server in every:
+        with alone(*(s for s in every if s is not server)):
             warm(server, whole, 2)
             load.run(server, prompts, 0)
-    ratios: list[float] = []
-    cpu: list[float] = []
-    runs: list[dict[str, float]] = []
-    for pair in range(pairs):
-        seen: dict[Server, tuple[float, float]] = {}
-        for server in (on, off) if pair % 2 else (off, on):
-            with alone(other[server]):
-                before = cpu_seconds(pids[server])
-                result = load.run(server, prompts, pair + 1)
-            seen[server] = (float(result["output_throughput"]), cpu_seconds(pids[server]) - before)
-        ratios.append(seen[on][0] / seen[off][0] - 1)
-        cpu.append(seen[on][1] / seen[off][1] - 1)
-        runs.append({"on_tokens_per_s": round(seen[on][0], 1), "off_tokens_per_s": round(seen[off][0], 1)})
-    return {"pairs": pairs, "change": spread(ratios), "cpu_per_token_change": spread(cpu), "runs": runs}
+
+    def give_back() -> None:
+        sidecar.confirmed(sidecar.order(page["pool_blocks"] // 20 * page["block_bytes"]))
+        sidecar.confirmed(sidecar.order(page["pool_blocks"] * page["block_bytes"]))
+
+    kinds = {"twins": (twin, off, None), "full": (on, off, None), "first_touch": (on, off, give_back)}
+    seen: dict[str, list[Pair]] = {kind: [] for kind in kinds}
+    for number in range(pairs):
+        for kind, (first, second, before) in kinds.items():
+            seen[kind].append(pair(first, second, every, before, number, load, prompts))
+    return {kind: summed(found) for kind, found in seen.items()}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of `vllm bench serve`: what it reached, and what the server's processes took."""
+
+    tokens_per_s: float
+    cpu_s: float
+    page_faults: int
+
+
+Pair = tuple[Run, Run]
+
+
+def pair(
+    first: Server,
+    second: Server,
+    every: Sequence[Server],
+    before: Callable[[], None] | None,
+    number: int,
+    load: Load,
+    prompts: int,
+) -> Pair:
+    """One run of each, the second first in every other pair; before runs before the first's."""
+    seen: dict[Server, Run] = {}
+    for server in (first, second) if number % 2 else (second, first):
+        with alone(*(s for s in every if s is not server)):
+            if before is not None and server is first:
+                before()
+            pids = engine_pids(server)
+            cpu, faults = cpu_seconds(pids), page_faults(pids)
+            result = load.run(server, prompts, number + 1)
+            seen[server] = Run(float(result["output_throughput"]), cpu_seconds(pids) - cpu, page_faults(pids) - faults)
+    return seen[first], seen[second]
+
+
+def summed(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Changes from the second of a pair to the first, and every run."""
+    return {
+        "pairs": len(pairs),
+        "change": spread([a.tokens_per_s / b.tokens_per_s - 1 for a, b in pairs]),
+        "cpu_per_token_change": spread([a.cpu_s / b.cpu_s - 1 for a, b in pairs]),
+        "page_faults": [sorted(run.page_faults for run in side) for side in zip(*pairs, strict=True)],
+        "runs": [[asdict(a), asdict(b)] for a, b in pairs],
+    }
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +20,7 @@ sys.path[:0] = [str(PLUGIN), str(PLUGIN / "tests"), str(PLUGIN / "tests" / "inte
 from fake_sidecar import FakeSidecar  # noqa: E402
 from model import make_model  # noqa: E402
 from server import Server, process_bytes  # noqa: E402
+from streams import first_event  # noqa: E402
 
 __all__ = [
     "FakeSidecar",
@@ -33,6 +31,7 @@ __all__ = [
     "cpu_seconds",
     "engine_pids",
     "make_model",
+    "page_faults",
     "process_bytes",
     "serving",
     "ttft",
@@ -87,28 +86,22 @@ def engine_pids(server: Server) -> list[int]:
 
 def cpu_seconds(pids: Sequence[int]) -> float:
     """User and system time of the processes so far."""
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / 100
+    return sum(int(stat[11]) + int(stat[12]) for stat in map(process_stat, pids)) / 100
+
+
+def page_faults(pids: Sequence[int]) -> int:
+    """Minor faults of the processes so far: first touches of pages, mostly."""
+    return sum(int(stat[7]) for stat in map(process_stat, pids))
+
+
+def process_stat(pid: int) -> list[str]:
+    """/proc/PID/stat from its third field, the state, on."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
 
 
 def ttft(server: Server, prompt: Sequence[int], tokens: int) -> float:
     """Milliseconds from sending a request to its first event; the answer is read to its end."""
-    body = {"model": "tiny", "prompt": list(prompt), "max_tokens": tokens, "ignore_eos": True, "stream": True}
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
-    try:
-        began = time.perf_counter()
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        while not answer.readline().startswith(b"data:"):
-            pass
-        first = (time.perf_counter() - began) * 1e3
-        answer.read()
-        return first
-    finally:
-        connection.close()
+    return first_event(server.port, prompt, tokens)
 
 
 def warm(server: Server, prompts: Sequence[Sequence[int]], tokens: int, at_once: int = 8) -> list[float]:
@@ -118,27 +111,22 @@ def warm(server: Server, prompts: Sequence[Sequence[int]], tokens: int, at_once:
 
 
 class Streams:
-    """Keeps some streams running until it ends."""
+    """Keeps some streams running until it ends, in a process of its own: their threads would keep the interpreter from
+    the one who looks at the page, for a hundred milliseconds at a time."""
 
     def __init__(self, server: Server, count: int) -> None:
-        self._server, self._end = server, threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(i,)) for i in range(count)]
-
-    def _run(self, i: int) -> None:
-        number = 0
-        while not self._end.is_set():
-            number += 1
-            ttft(self._server, [2 + (i * 31 + number * 7 + j) % 250 for j in range(100)], 200)
+        self._command = [sys.executable, str(HERE / "streams.py"), str(server.port), str(count)]
+        self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Streams:
-        for thread in self._threads:
-            thread.start()
+        self._child = subprocess.Popen(self._command, stdin=subprocess.PIPE)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end.set()
-        for thread in self._threads:
-            thread.join()
+        assert self._child is not None
+        self._child.communicate()  # the end of its standard input
+        if self._child.returncode:
+            raise RuntimeError(f"{self._command}: exit status {self._child.returncode}")
 
 
 @contextmanager

@@ -80,6 +80,8 @@ TELEMETRY_FIELDS: tuple[str, ...] = (
     "worker_pid_5",
     "worker_pid_6",
     "worker_pid_7",
+    "obeyed_step",
+    "obeyed_left",
 )
 
 BOUND_FIELDS: tuple[str, ...] = (

@@ -19,6 +19,7 @@ class Telemetry:
     def __init__(self, writer: _page.PageWriter, constants: dict[str, int]) -> None:
         self._writer = writer
         self._words = _page.words(_page.TELEMETRY_FIELDS, constants)
+        self._obeyed = 0  # the newest epoch that blocks were taken for
 
     def set(self, name: str, value: int) -> None:
         self._words[_AT[name]] = value
@@ -64,6 +65,10 @@ class Telemetry:
         flags |= _page.FLAG_LEASE_RAISED if orders.raised else 0
         flags |= _page.FLAG_BOUND_CORRUPT if orders.corrupt else 0
         words[_FLAGS] = flags
+        if epoch != self._obeyed:
+            self._obeyed = epoch
+            words[_OBEYED_STEP] = words[_STEPS]
+            words[_OBEYED_LEFT] = 0 if status.applied else words[_FREE]
         if orders.raised:
             return False
         if status.applied:
@@ -103,3 +108,6 @@ _WAITING = _AT["waiting"]
 _WAITING_CAPACITY = _AT["waiting_capacity"]
 _WAITING_DEFERRED = _AT["waiting_deferred"]
 _EVICTIONS = _AT["evictions"]
+_STEPS = _AT["steps"]
+_OBEYED_STEP = _AT["obeyed_step"]
+_OBEYED_LEFT = _AT["obeyed_left"]

@@ -321,3 +321,35 @@ def test_evictions_by_the_bound_take_the_least_recently_used_first(
     page = sidecar.page()
     assert page["evictions"] == 6 and page["blocks_cached"] == 10
     assert all(f"new{i}" in engine.pool.cached for i in range(8))
+
+
+def test_page_says_at_which_step_an_order_was_obeyed_and_that_nothing_free_was_left(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    def step() -> None:
+        engine.controller.before_schedule()
+        engine.controller.after_schedule(step_output(1))
+        engine.controller.after_update(step_output(1))
+
+    step()
+    step()
+    used = engine.pool.get_new_blocks(20)
+    sidecar.order(10 * 32768)  # less than is in use
+    step()
+    page = sidecar.page()
+    assert page["blocks_free"] == 0 and page["applied_epoch"] == 0
+    assert (page["steps"], page["obeyed_step"], page["obeyed_left"]) == (3, 2, 0)
+    engine.pool.free_blocks(used)
+    step()
+    page = sidecar.page()
+    assert page["applied_epoch"] == 1 and page["obeyed_step"] == 2  # of the order, not of its end
+
+
+def test_page_says_how_many_free_blocks_a_live_request_kept_from_an_order(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.scheduler.requests["long"] = Request("long", 16, 16 * 15)
+    sidecar.order(10 * 32768)
+    tick(engine)
+    page = sidecar.page()
+    assert page["flags"] & _page.FLAG_CLAMPED and page["obeyed_left"] == page["blocks_free"] > 0
