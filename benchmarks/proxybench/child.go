@@ -45,9 +45,11 @@ func Child() bool {
 	return true
 }
 
-// play serves until in ends, and says on out where.
+// play serves until in ends, and says on out where; it reports for each line of
+// in.
 func (r role) play(in io.Reader, out io.Writer) error {
-	handler, err := r.handler()
+	o := &open{}
+	handler, err := r.handler(o)
 	if err != nil {
 		return err
 	}
@@ -59,18 +61,19 @@ func (r role) play(in io.Reader, out io.Writer) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // ends when srv is closed
 	fmt.Fprintln(out, l.Addr())
-	_, _ = io.Copy(io.Discard, in)
+	err = r.answer(in, out, o)
 	_ = srv.Close()
 	<-served
-	return nil
+	return err
 }
 
 // child is a running process of ours.
 type child struct {
-	addr  string
-	cmd   *exec.Cmd
-	stdin io.Closer
-	log   *strings.Builder
+	addr   string
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	log    *strings.Builder
 }
 
 // start starts this program again in a role and waits until it listens.
@@ -95,7 +98,8 @@ func start(ctx context.Context, r role) (*child, error) {
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("bench proxy: start %s: %w", r.Name, err)
 	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
+	c.stdout = bufio.NewReader(stdout)
+	line, err := c.stdout.ReadString('\n')
 	c.addr = strings.TrimSpace(line)
 	if _, _, serr := net.SplitHostPort(c.addr); err != nil || serr != nil {
 		c.stop()

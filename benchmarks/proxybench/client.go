@@ -27,6 +27,7 @@ type conn struct {
 // target is what a client talks to.
 type target struct {
 	arm, addr string
+	query     string   // of the request's URL, with its question mark
 	headers   []string // lines that each request to it carries
 	prompt    int      // bytes
 	events    int      // that an answer has
@@ -38,7 +39,7 @@ func dial(ctx context.Context, to target) (*conn, error) {
 		return nil, fmt.Errorf("bench proxy: dial %s: %w", to.arm, err)
 	}
 	body := `{"model":"bench","stream":true,"max_tokens":64,"messages":[{"role":"user","content":"` + strings.Repeat("word ", to.prompt/5) + `"}]}`
-	head := []string{"POST " + path + " HTTP/1.1", "Host: bench", "Content-Type: application/json", "Content-Length: " + strconv.Itoa(len(body))}
+	head := []string{"POST " + path + to.query + " HTTP/1.1", "Host: bench", "Content-Type: application/json", "Content-Length: " + strconv.Itoa(len(body))}
 	request := strings.Join(append(head, to.headers...), "\r\n") + "\r\n\r\n" + body
 	return &conn{
 		arm: to.arm, events: to.events, net: c, br: bufio.NewReader(c), request: []byte(request),

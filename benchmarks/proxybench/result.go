@@ -26,9 +26,11 @@ type result struct {
 	TookS float64              `json:"took_s"`
 	Arms  map[string]armResult `json:"arms"`
 	// Added is an arm's quantile minus the direct arm's.
-	Added map[string]added `json:"added_us"`
-	Bars  []bar            `json:"bars"`
-	Met   bool             `json:"bars_met"`
+	Added  map[string]added `json:"added_us"`
+	Loads  []loadResult     `json:"loads"`
+	Memory memoryResult     `json:"memory"`
+	Bars   []bar            `json:"bars"`
+	Met    bool             `json:"bars_met"`
 }
 
 type armResult struct {
@@ -62,7 +64,7 @@ type bar struct {
 	Met   bool    `json:"met"`
 }
 
-func newResult(cfg Config, arms map[string]*arm, took time.Duration) result {
+func newResult(cfg Config, arms map[string]*arm, more []loadResult, memory memoryResult, took time.Duration) result {
 	r := result{Command: cfg.Command, Machine: evidence.ThisMachine(), TookS: took.Seconds(), Arms: map[string]armResult{}, Added: map[string]added{}}
 	r.Config.Requests, r.Config.Concurrency, r.Config.Events = cfg.Requests, cfg.Concurrency, cfg.Events
 	r.Config.GapUS, r.Config.PauseUS, r.Config.Seed = cfg.Gap.Microseconds(), cfg.Pause.Microseconds(), cfg.Seed
@@ -73,6 +75,7 @@ func newResult(cfg Config, arms map[string]*arm, took time.Duration) result {
 	for _, name := range armNames[1:] {
 		r.Added[name] = addedTo(base, r.Arms[name])
 	}
+	r.Loads, r.Memory = more, memory
 	r.judge()
 	return r
 }
@@ -94,6 +97,8 @@ func (r *result) judge() {
 		{Name: "first event, added P99, us", Value: lull.FirstP99, Limit: 1000},
 		{Name: "later events, added P50, us", Value: lull.LaterP50, Limit: 50},
 	}
+	r.Bars = append(r.Bars, loadBars(r.Loads)...)
+	r.Bars = append(r.Bars, memoryBars(r.Memory)...)
 	r.Met = judged(r.Bars)
 }
 
@@ -136,6 +141,12 @@ func (r result) table(w io.Writer) error {
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("bench proxy: write table: %w", err)
 	}
+	for _, l := range r.Loads {
+		if err := l.print(w); err != nil {
+			return err
+		}
+	}
+	printMemory(w, armLull, r.Memory)
 	printBars(w, r.Bars)
 	printMachine(w, r.Machine)
 	return nil

@@ -23,16 +23,23 @@ const (
 
 var armNames = []string{armDirect, armBare, armLull}
 
+// armBlind is Lull relaying answers that it cannot read, since they are encoded:
+// what it takes less than armLull is the tap.
+const (
+	armBlind      = "lull, unread"
+	blindEncoding = "bench"
+)
+
 const path = "/v1/chat/completions"
 
-func (r role) handler() (http.Handler, error) {
+func (r role) handler(o *open) (http.Handler, error) {
 	switch r.Name {
 	case armDirect:
 		return upstream{events: r.Events, gap: r.Gap}, nil
 	case armBare:
 		return bareProxy(r.Upstream)
 	case armLull:
-		return lullProxy(r.Upstream), nil
+		return lullProxy(r.Upstream, o), nil
 	}
 	return nil, fmt.Errorf("role: got %q, want one of %v", r.Name, armNames)
 }
@@ -56,12 +63,22 @@ func (u upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = io.Copy(io.Discard, r.Body)
+	u, encoding, err := u.asked(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if encoding != "" {
+		w.Header().Set("Content-Encoding", encoding)
+	}
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	rc := http.NewResponseController(w)
 	buf := make([]byte, 0, 512)
 	next := time.Now()
 	for range u.events {
-		time.Sleep(time.Until(next))
+		if u.gap > 0 {
+			time.Sleep(time.Until(next))
+		}
 		next = next.Add(u.gap)
 		buf = append(buf[:0], eventHead...)
 		buf = strconv.AppendInt(buf, time.Now().UnixNano(), 10)
@@ -98,19 +115,17 @@ func bareProxy(to string) (http.Handler, error) {
 }
 
 // lullProxy is Lull's data path with a gate that admits at once and an observer
-// that does nothing.
-func lullProxy(to string) http.Handler {
+// that keeps only what Lull says of its own time.
+func lullProxy(to string, o *open) http.Handler {
 	cfg := proxy.DefaultConfig()
 	cfg.Upstreams = []proxy.Upstream{{Name: "bench", URL: to}}
-	return proxy.New(cfg, open{}, open{})
+	return proxy.New(cfg, o, o)
 }
 
-type open struct{}
-
-func (open) Admit(context.Context, proxy.Request) proxy.Verdict {
+// Admit lets every request go.
+func (*open) Admit(context.Context, proxy.Request) proxy.Verdict {
 	return proxy.Verdict{Forward: true, Outcome: proxy.OutcomeForwarded}
 }
 
-func (open) Content(string, time.Time, int) {}
-
-func (open) Done(proxy.Record) {}
+// Content does nothing with a content event.
+func (*open) Content(string, time.Time, int) {}

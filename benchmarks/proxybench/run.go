@@ -17,7 +17,7 @@ func Run(ctx context.Context, w io.Writer, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	addrs, stop, err := startAll(ctx, cfg)
+	arms, stop, err := startAll(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -25,40 +25,27 @@ func Run(ctx context.Context, w io.Writer, cfg Config) error {
 	fmt.Fprintf(w, "bench proxy: %d requests an arm, %d clients, %d events each, gap %v; arms interleaved\n",
 		cfg.Requests, cfg.Concurrency, cfg.Events, cfg.Gap)
 	took := time.Now()
-	samples, err := measure(ctx, cfg, addrs)
+	idle, err := arms[armLull].ask()
 	if err != nil {
 		return err
 	}
-	r := newResult(cfg, samples, time.Since(took))
+	samples, err := measure(ctx, cfg, arms)
+	if err != nil {
+		return err
+	}
+	more, err := runLoads(ctx, w, cfg, arms)
+	if err != nil {
+		return err
+	}
+	memory, err := measureMemory(ctx, cfg, armLull, arms[armLull], idle.Goroutines)
+	if err != nil {
+		return err
+	}
+	r := newResult(cfg, samples, more, memory, time.Since(took))
 	if err := r.table(w); err != nil {
 		return err
 	}
 	return r.save(w, cfg.Out)
-}
-
-// startAll starts the upstream and the two proxies before it.
-func startAll(ctx context.Context, cfg Config) (addrs map[string]string, stop func(), err error) {
-	var children []*child
-	stop = func() {
-		for _, c := range children {
-			c.stop()
-		}
-	}
-	addrs = map[string]string{}
-	for _, arm := range armNames {
-		r := role{Name: arm, Events: cfg.Events, Gap: cfg.Gap}
-		if arm != armDirect {
-			r = role{Name: arm, Upstream: "http://" + addrs[armDirect]}
-		}
-		c, err := start(ctx, r)
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		children = append(children, c)
-		addrs[arm] = c.addr
-	}
-	return addrs, stop, nil
 }
 
 // promptBytes is the size of a prompt in the run of three arms.
@@ -68,7 +55,7 @@ const promptBytes = 1000
 type arm struct{ first, later []time.Duration }
 
 // measure runs the clients and joins what they measured.
-func measure(ctx context.Context, cfg Config, addrs map[string]string) (map[string]*arm, error) {
+func measure(ctx context.Context, cfg Config, arms rig) (map[string]*arm, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	parts := make([]map[string]*arm, cfg.Concurrency)
@@ -80,7 +67,7 @@ func measure(ctx context.Context, cfg Config, addrs map[string]string) (map[stri
 			n++
 		}
 		clients.Go(func() { // ends with its requests or the context
-			if parts[i], errs[i] = client(ctx, cfg, addrs, i, n); errs[i] != nil {
+			if parts[i], errs[i] = client(ctx, cfg, arms, i, n); errs[i] != nil {
 				cancel()
 			}
 		})
@@ -102,10 +89,10 @@ func measure(ctx context.Context, cfg Config, addrs map[string]string) (map[stri
 
 // client sends its share: each round goes once to every arm, in a new order,
 // with a pause before each request.
-func client(ctx context.Context, cfg Config, addrs map[string]string, id, n int) (map[string]*arm, error) {
+func client(ctx context.Context, cfg Config, arms rig, id, n int) (map[string]*arm, error) {
 	conns, got := map[string]*conn{}, map[string]*arm{}
 	for _, name := range armNames {
-		c, err := dial(ctx, target{arm: name, addr: addrs[name], prompt: promptBytes, events: cfg.Events})
+		c, err := dial(ctx, target{arm: name, addr: arms[name].addr, prompt: promptBytes, events: cfg.Events})
 		if err != nil {
 			return nil, err
 		}

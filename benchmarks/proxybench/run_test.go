@@ -1,10 +1,13 @@
 package proxybench
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lull-project/lull/size"
 )
 
 func TestMain(m *testing.M) {
@@ -26,6 +31,8 @@ func small(t *testing.T) Config {
 	cfg := DefaultConfig()
 	cfg.Requests, cfg.WarmUp, cfg.Concurrency, cfg.Events = 10, 1, 2, 4
 	cfg.Gap, cfg.Pause = 200*time.Microsecond, 100*time.Microsecond
+	cfg.Streams, cfg.LongPrompts, cfg.LoadGap, cfg.Slice, cfg.Rounds = 4, 4, 200*time.Microsecond, 20*time.Millisecond, 1
+	cfg.OpenStreams, cfg.ManyStreams, cfg.Unread = 8, 250, 100*time.Millisecond
 	cfg.Out = filepath.Join(t.TempDir(), "deep", "proxy.json")
 	return cfg
 }
@@ -53,8 +60,20 @@ func TestRunMeasuresEveryArm(t *testing.T) {
 			t.Errorf("table: got %s, want a row for %s", &out, arm)
 		}
 	}
-	if len(r.Bars) != 4 || r.Machine.Cores == 0 || r.Command != "make bench-proxy" || r.Config.Requests != 10 {
-		t.Errorf("got %+v, want bars, machine, command and config", r)
+	for i, l := range r.Loads {
+		lull := l.Arms[armLull]
+		if lull.First.N == 0 || lull.CPU <= 0 || lull.Overhead == nil || lull.Overhead.N < lull.First.N || lull.Overhead.P50 <= 0 || l.Arms[armAgain].CPU != 0 {
+			t.Errorf("%s: got %+v, want samples, time on a core and Lull's own account", l.Name, l)
+		}
+		if blind, ok := l.Arms[armBlind]; ok != (i == 0) || ok && blind.Later.N == 0 {
+			t.Errorf("%s: got %+v unread, want the streams beside it only", l.Name, blind)
+		}
+	}
+	if m := r.Memory; m.Before <= 0 || m.After <= 0 || m.Left != 0 || m.Goroutines == 0 {
+		t.Errorf("memory: got %+v, want it read, and no goroutine left", m)
+	}
+	if len(r.Loads) != 4 || len(r.Bars) != 13 || r.Machine.Cores == 0 || r.Command != "make bench-proxy" || r.Config.Requests != 10 {
+		t.Errorf("got %+v, want loads, bars, machine, command and config", r)
 	}
 }
 
@@ -76,6 +95,14 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		"bench proxy: events: got 1, want at least 2":                   func(c *Config) { c.Events = 1 },
 		"bench proxy: gap: got 0s, want more than 0":                    func(c *Config) { c.Gap = 0 },
 		"bench proxy: pause: got -1ns, want 0 or more":                  func(c *Config) { c.Pause = -1 },
+		"bench proxy: streams: got 0, want 1 to 4096":                   func(c *Config) { c.Streams = 0 },
+		"bench proxy: long_prompts: got 3, want 4 to 4096":              func(c *Config) { c.LongPrompts = 3 },
+		"bench proxy: load_gap: got 0s, want more than 0":               func(c *Config) { c.LoadGap = 0 },
+		"bench proxy: slice: got 1ms, want 10ms to 1m":                  func(c *Config) { c.Slice = time.Millisecond },
+		"bench proxy: rounds: got 0, want at least 1":                   func(c *Config) { c.Rounds = 0 },
+		"bench proxy: open_streams: got 0, want 1 to 8192":              func(c *Config) { c.OpenStreams = 0 },
+		"bench proxy: many_streams: got 9, want at least 250":           func(c *Config) { c.ManyStreams = 9 },
+		"bench proxy: unread: got 0s, want more than 0":                 func(c *Config) { c.Unread = 0 },
 	} {
 		c := DefaultConfig()
 		breakIt(&c)
@@ -127,14 +154,75 @@ func TestBarsAreJudged(t *testing.T) {
 		d := func(v float64) []time.Duration { return []time.Duration{time.Duration(v * float64(time.Millisecond))} }
 		return &arm{first: d(first), later: d(later)}
 	}
-	good := newResult(DefaultConfig(), map[string]*arm{armDirect: ms(1, 1), armBare: ms(1.2, 1.02), armLull: ms(1.25, 1.03)}, time.Second)
-	if !good.Met {
+	of := func(lull *arm, own, memory float64) result {
+		arms := map[string]*arm{armDirect: ms(1, 1), armBare: ms(1.2, 1.02), armLull: lull}
+		var more []loadResult
+		for _, l := range loads(DefaultConfig()) {
+			got := map[string]*loadTally{}
+			for _, name := range l.arms {
+				got[name] = &loadTally{tally: tally{arm: *ms(1, 1)}}
+			}
+			got[armLull] = &loadTally{tally: tally{arm: *lull}, overheads: ms(own, 0).first}
+			more = append(more, newLoadResult(l, l.connections, got))
+		}
+		mib := func(v float64) size.Bytes { return size.Bytes(v * (1 << 20)) }
+		return newResult(DefaultConfig(), arms, more, memoryResult{PerStream: mib(memory / 32), Before: mib(16), After: mib(15 + memory), Slow: mib(memory), Left: int(memory) - 1}, time.Second)
+	}
+	good := of(ms(1.25, 1.03), 0.25, 1)
+	if !good.Met || len(good.Bars) != 13 {
 		t.Errorf("got %+v, want all met", good.Bars)
 	}
-	slow := newResult(DefaultConfig(), map[string]*arm{armDirect: ms(1, 1), armBare: ms(1.2, 1.02), armLull: ms(2.5, 1.2)}, time.Second)
-	for _, b := range slow.Bars {
+	for _, b := range of(ms(12.5, 1.9), 1, 9).Bars {
 		if b.Met {
 			t.Errorf("%s: got met with %v, want missed", b.Name, b.Value)
 		}
 	}
 }
+
+func TestLoadIsHalvedForAllWhereOneArmIsLate(t *testing.T) {
+	arms, stop, err := startAll(t.Context(), small(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	l := load{name: "x", arms: []string{armDirect, armBare, armLull}, connections: 16, events: 2, gap: 1, slice: 10 * time.Millisecond, halve: true}
+	if n, err := l.reachable(t.Context(), arms); n != 1 || err != nil { // nothing comes within a nanosecond
+		t.Errorf("got %d connections, %v, want one left", n, err)
+	}
+	l.gap = time.Second
+	l.events = 1
+	if n, err := l.reachable(t.Context(), arms); n != 16 || err != nil {
+		t.Errorf("got %d connections, %v, want all that are in time", n, err)
+	}
+}
+
+func TestUpstreamRefusesWhatItCannotBeAsked(t *testing.T) {
+	for query, want := range map[string]string{
+		"events=0":  `events: got "0", want a number of at least 1`,
+		"gap=never": `gap: got "never", want a duration of 0 or more`,
+	} {
+		w := httptest.NewRecorder()
+		upstream{events: 1}.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path+"?"+query, nil))
+		if w.Code != http.StatusBadRequest || strings.TrimSpace(w.Body.String()) != want {
+			t.Errorf("%s: got %d %s, want 400 %s", query, w.Code, w.Body, want)
+		}
+	}
+}
+
+func TestChildWhoseReportMakesNoSenseIsNamed(t *testing.T) {
+	for said, want := range map[string]string{
+		"":       "bench proxy: a child's report: EOF; stderr: went",
+		"what\n": `bench proxy: a child's report: got "what\n": invalid character 'w' looking for beginning of value`,
+	} {
+		c := &child{stdin: nopWriter{}, stdout: bufio.NewReader(strings.NewReader(said)), log: &strings.Builder{}}
+		c.log.WriteString("went")
+		if _, err := c.ask(); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+type nopWriter struct{}
+
+func (nopWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (nopWriter) Close() error                { return nil }
