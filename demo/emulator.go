@@ -22,7 +22,7 @@ func (r *runner) startEmulator(ctx context.Context, logs string, alone bool) (*l
 	}
 	p, err := startProc(procSpec{
 		Name: "engine", Path: r.opts.Exe, Args: args,
-		Cores: r.place.Rest, LogDir: logs, Ready: true,
+		Cores: r.place.Server, LogDir: logs, Ready: true,
 	})
 	if err != nil {
 		return nil, err

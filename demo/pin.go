@@ -4,26 +4,34 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Placement says which cores the training job and everything else run on. The
-// demo measures memory, so the job must not steal the server's timers: it gets
-// one core for itself and a lower priority, and the report says so.
+// Placement says which cores the training job, the server and everything else
+// run on. The study of memory measures memory, so the job must not steal the
+// server's time: it gets one core for itself and a lower priority. The study of
+// isolation measures just that: server and job share a core, as two processes
+// share a GPU. The report says which.
 type Placement struct {
-	Trainer, Rest []int // cores; empty leaves a process where it is
-	TrainerNice   int
+	Trainer, Server, Rest []int // cores; empty leaves a process where it is
+	TrainerNice           int
 }
 
-// placement gives the trainer the last of the allowed cores and the rest to the
-// rest; with one core nobody is pinned.
-func placement(allowed []int, nice int) Placement {
+// placement gives the trainer the last of the allowed cores, and what remains to
+// the rest; with one core nobody is pinned.
+func placement(study string, allowed []int, nice int) Placement {
 	p := Placement{TrainerNice: nice}
-	if n := len(allowed); n > 1 {
-		p.Trainer, p.Rest = allowed[n-1:], allowed[:n-1]
+	n := len(allowed)
+	if n < 2 {
+		return p
+	}
+	p.Trainer, p.Server, p.Rest = allowed[n-1:], allowed[:n-1], allowed[:n-1]
+	if study == StudyIsolation {
+		p.Server = p.Trainer
 	}
 	return p
 }
@@ -67,6 +75,9 @@ func pinThread(cores []int, nice int) error {
 func (p Placement) String() string {
 	if len(p.Trainer) == 0 {
 		return fmt.Sprintf("one core: nothing is pinned; the trainer runs at nice %d", p.TrainerNice)
+	}
+	if slices.Equal(p.Server, p.Trainer) {
+		return fmt.Sprintf("the server and the trainer (nice %d, one thread) share core %s, everything else on core %s", p.TrainerNice, coreList(p.Trainer), coreList(p.Rest))
 	}
 	return fmt.Sprintf("trainer on core %s at nice %d with one thread, everything else on core %s", coreList(p.Trainer), p.TrainerNice, coreList(p.Rest))
 }

@@ -101,7 +101,7 @@ func (r *runner) prepare() error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	r.place = placement(cores, r.opts.TrainerNice)
+	r.place = placement(r.opts.Study, cores, r.opts.TrainerNice)
 	rows, err := traces.AzureConversation()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)

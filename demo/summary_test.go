@@ -151,7 +151,7 @@ func fakeRuns() []*phaseRun {
 }
 
 func fakeRunner() *runner {
-	r := &runner{opts: DefaultOptions(), sizing: DefaultSizing(), epoch: t0, capacity: 1056 * m, floor: 96 * m, place: placement([]int{0, 1}, 10)}
+	r := &runner{opts: DefaultOptions(), sizing: DefaultSizing(), epoch: t0, capacity: 1056 * m, floor: 96 * m, place: placement(StudyMemory, []int{0, 1}, 10)}
 	for _, b := range []int64{40, 80, 160, 320} {
 		r.curve = append(r.curve, trainLine{Budget: b << 20, Rate: 20 + float64(b)/40})
 	}

@@ -39,7 +39,7 @@ func (r *runner) openVLLM(ctx context.Context) (err error) {
 	}
 	fmt.Fprintln(r.out, "demo: vLLM with lull-vllm starts; that takes most of a minute")
 	p, err := startProc(procSpec{
-		Name: "vllm", Path: r.opts.Python, Args: r.vllmArgs(port), Cores: r.place.Rest, LogDir: logs, Group: true,
+		Name: "vllm", Path: r.opts.Python, Args: r.vllmArgs(port), Cores: r.place.Server, LogDir: logs, Group: true,
 		Env: []string{
 			"LULL_VLLM_DIR=" + pages, "LULL_VLLM_NAME=main",
 			"OMP_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind",

@@ -100,13 +100,16 @@ func TestOptionsErrorsNameTheFlag(t *testing.T) {
 }
 
 func TestTrainerGetsTheLastCoreForItself(t *testing.T) {
-	if p := placement([]int{0, 1}, 10); p.Trainer[0] != 1 || p.Rest[0] != 0 || !strings.Contains(p.String(), "trainer on core 1 at nice 10") {
+	if p := placement(StudyMemory, []int{0, 1}, 10); p.Trainer[0] != 1 || p.Rest[0] != 0 || !strings.Contains(p.String(), "trainer on core 1 at nice 10") {
 		t.Errorf("two cores: got %+v, %s", p, p)
 	}
-	if p := placement([]int{4, 5, 9}, 10); p.Trainer[0] != 9 || len(p.Rest) != 2 {
+	if p := placement(StudyIsolation, []int{0, 1}, 0); p.Trainer[0] != 1 || p.Server[0] != 1 || p.Rest[0] != 0 || !strings.Contains(p.String(), "the server and the trainer (nice 0, one thread) share core 1, everything else on core 0") {
+		t.Errorf("isolation: got %+v, %s, want server and trainer on one core", p, p)
+	}
+	if p := placement(StudyMemory, []int{4, 5, 9}, 10); p.Trainer[0] != 9 || len(p.Rest) != 2 {
 		t.Errorf("three cores: got %+v", p)
 	}
-	if p := placement([]int{3}, 10); p.Trainer != nil || p.Rest != nil || !strings.Contains(p.String(), "nothing is pinned") {
+	if p := placement(StudyMemory, []int{3}, 10); p.Trainer != nil || p.Rest != nil || !strings.Contains(p.String(), "nothing is pinned") {
 		t.Errorf("one core: got %+v, %s", p, p)
 	}
 }
