@@ -33,6 +33,9 @@ func benchProxyCommand() *cobra.Command {
 	}
 	c.Flags().IntVar(&cfg.Requests, "requests", cfg.Requests, "requests per arm")
 	c.Flags().IntVar(&cfg.Concurrency, "concurrency", cfg.Concurrency, "clients at once")
+	c.Flags().IntVar(&cfg.Streams, "streams", cfg.Streams, "streams at once in the row of many")
+	c.Flags().DurationVar(&cfg.Slice, "slice", cfg.Slice, "how long an arm takes such a load before the next one does")
+	c.Flags().IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "slices of each arm")
 	c.Flags().StringVar(&cfg.Out, "out", cfg.Out, "JSON result")
 	return c
 }

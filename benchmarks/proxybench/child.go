@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -76,14 +77,16 @@ type child struct {
 	log    *strings.Builder
 }
 
-// start starts this program again in a role and waits until it listens.
-func start(ctx context.Context, r role) (*child, error) {
+// start starts this program again in a role, behind another command's words if
+// there are any, and waits until it listens.
+func start(ctx context.Context, r role, under ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("bench proxy: start %s: %w", r.Name, err)
 	}
 	env, _ := json.Marshal(r) // plain fields always marshal
-	c := &child{cmd: exec.CommandContext(ctx, self), log: &strings.Builder{}}
+	words := append(slices.Clone(under), self)
+	c := &child{cmd: exec.CommandContext(ctx, words[0], words[1:]...), log: &strings.Builder{}}
 	c.cmd.Env = append(os.Environ(), roleEnv+"="+string(env))
 	c.cmd.Stderr = c.log
 	stdin, err := c.cmd.StdinPipe()

@@ -41,6 +41,9 @@ type Config struct {
 	OpenStreams, ManyStreams int
 	// Unread is how long a client that does not read is watched. Default 3s.
 	Unread time.Duration
+	// Valgrind is the program that counts instructions; where it is not installed the
+	// result says so. Default valgrind.
+	Valgrind string
 	// Seed orders the arms and the pauses. Default 1.
 	Seed uint64
 	// Out is the JSON file. Default out/bench/proxy.json; empty writes none.
@@ -54,7 +57,7 @@ func DefaultConfig() Config {
 	return Config{
 		Requests: 2000, WarmUp: 25, Concurrency: 4, Events: 8, Gap: 2 * time.Millisecond,
 		Pause: 4 * time.Millisecond, Streams: 256, LongPrompts: 100, LoadGap: 20 * time.Millisecond, Slice: 3 * time.Second, Rounds: 5,
-		OpenStreams: 1000, ManyStreams: 10_000, Unread: 3 * time.Second, Seed: 1, Out: "out/bench/proxy.json", Command: "make bench-proxy",
+		OpenStreams: 1000, ManyStreams: 10_000, Unread: 3 * time.Second, Valgrind: "valgrind", Seed: 1, Out: "out/bench/proxy.json", Command: "make bench-proxy",
 	}
 }
 

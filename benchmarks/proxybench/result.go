@@ -29,8 +29,10 @@ type result struct {
 	Added  map[string]added `json:"added_us"`
 	Loads  []loadResult     `json:"loads"`
 	Memory memoryResult     `json:"memory"`
-	Bars   []bar            `json:"bars"`
-	Met    bool             `json:"bars_met"`
+	// Instructions are counted after the rest; nothing else is from that run.
+	Instructions instructions `json:"instructions"`
+	Bars         []bar        `json:"bars"`
+	Met          bool         `json:"bars_met"`
 }
 
 type armResult struct {
@@ -147,6 +149,7 @@ func (r result) table(w io.Writer) error {
 		}
 	}
 	printMemory(w, armLull, r.Memory)
+	r.Instructions.print(w)
 	printBars(w, r.Bars)
 	printMachine(w, r.Machine)
 	return nil

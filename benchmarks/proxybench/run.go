@@ -42,6 +42,9 @@ func Run(ctx context.Context, w io.Writer, cfg Config) error {
 		return err
 	}
 	r := newResult(cfg, samples, more, memory, time.Since(took))
+	if r.Instructions, err = countInstructions(ctx, cfg.Valgrind, arms[armDirect]); err != nil {
+		return err
+	}
 	if err := r.table(w); err != nil {
 		return err
 	}

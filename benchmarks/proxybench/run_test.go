@@ -32,6 +32,7 @@ func small(t *testing.T) Config {
 	cfg.Requests, cfg.WarmUp, cfg.Concurrency, cfg.Events = 10, 1, 2, 4
 	cfg.Gap, cfg.Pause = 200*time.Microsecond, 100*time.Microsecond
 	cfg.Streams, cfg.LongPrompts, cfg.LoadGap, cfg.Slice, cfg.Rounds = 4, 4, 200*time.Microsecond, 20*time.Millisecond, 1
+	cfg.Valgrind = "a program that nobody has"
 	cfg.OpenStreams, cfg.ManyStreams, cfg.Unread = 8, 250, 100*time.Millisecond
 	cfg.Out = filepath.Join(t.TempDir(), "deep", "proxy.json")
 	return cfg
@@ -71,6 +72,9 @@ func TestRunMeasuresEveryArm(t *testing.T) {
 	}
 	if m := r.Memory; m.Before <= 0 || m.After <= 0 || m.Left != 0 || m.Goroutines == 0 {
 		t.Errorf("memory: got %+v, want it read, and no goroutine left", m)
+	}
+	if want := "instructions: valgrind is not installed"; r.Instructions.Missing == "" || !strings.Contains(out.String(), want) {
+		t.Errorf("instructions: got %+v, want it said that there are none", r.Instructions)
 	}
 	if len(r.Loads) != 4 || len(r.Bars) != 13 || r.Machine.Cores == 0 || r.Command != "make bench-proxy" || r.Config.Requests != 10 {
 		t.Errorf("got %+v, want loads, bars, machine, command and config", r)
@@ -226,3 +230,26 @@ type nopWriter struct{}
 
 func (nopWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (nopWriter) Close() error                { return nil }
+
+func TestInstructionsAreWhatEventsAdd(t *testing.T) {
+	arms, stop, err := startAll(t.Context(), small(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	// As valgrind would, it runs the program and then says what it collected: a fixed
+	// part and 7 for each event of this run.
+	fake := filepath.Join(t.TempDir(), "valgrind")
+	script := "#!/bin/sh\nshift 2\n\"$@\"\nn=$(cat " + fake + ".n 2>/dev/null || echo 0)\necho $((1 - n)) > " + fake + ".n\n" +
+		"echo \"==1== Collected : $((1000 + 7 * (n * 1000)))\" >&2\n"
+	if err := os.WriteFile(fake, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := countInstructions(t.Context(), fake, arms[armDirect])
+	if err != nil || r.PerEvent[armLull] != 7 || r.PerEvent[armBare] != 7 || r.Tap != 0 || r.Events != 1000 {
+		t.Errorf("got %+v, %v, want 7 for an event", r, err)
+	}
+	if _, err := collected("==1== nothing"); err == nil || err.Error() != `bench proxy: callgrind: got "==1== nothing", want a line with what it collected` {
+		t.Errorf("got %v, want the log that has no count", err)
+	}
+}
