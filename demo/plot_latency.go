@@ -2,11 +2,9 @@ package demo
 
 import (
 	"html/template"
-	"slices"
 	"time"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
+	"github.com/lull-project/lull/chart"
 )
 
 // series is one phase's values for a distribution.
@@ -19,53 +17,18 @@ type series struct {
 // chunks that one read returned) is drawn there.
 const leastMS = 0.2
 
-// plotCDF draws the distributions, log x, with the objective as a vertical
-// line; objective 0 draws none. Nothing is trimmed.
+// plotCDF draws the distributions with the objective as a vertical line; objective
+// 0 draws none.
 func plotCDF(x string, list []series, objective time.Duration, width, height float64) (template.HTML, error) {
-	p := newPlot(x, "fraction")
-	lowest, highest := 0.0, 0.0
+	c := chart.CDF{X: x, Least: leastMS, Limit: ms(objective), LimitName: "objective"}
 	for _, s := range list {
-		xys := cdf(s.values)
-		if len(xys) == 0 {
-			continue
+		d := chart.Distribution{Title: s.title, Color: phaseColors[s.name]}
+		for _, v := range s.values {
+			d.Values = append(d.Values, ms(v))
 		}
-		if lowest == 0 || xys[0].X < lowest {
-			lowest = xys[0].X
-		}
-		highest = max(highest, xys[len(xys)-1].X)
-		if err := line(p, s.title, xys, phaseColors[s.name], 1.6); err != nil {
-			return "", err
-		}
+		c.List = append(c.List, d)
 	}
-	if lowest == 0 {
-		lowest, highest = 1, 10
-	}
-	if objective > 0 {
-		if err := line(p, "objective", vertical(ms(objective), 1), limitColor, 1.2); err != nil {
-			return "", err
-		}
-		lowest, highest = min(lowest, ms(objective)), max(highest, ms(objective))
-	}
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, logTicks{}
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = lowest*0.9, highest*1.15, 0, 1.001
-	p.Legend.Left = true // a distribution is low on the left
-	return svg(p, width, height)
-}
-
-// cdf is the empirical distribution in milliseconds, at most about 600 points:
-// the ends are always there, so the largest value is drawn.
-func cdf(values []time.Duration) plotter.XYs {
-	s := slices.Clone(values)
-	slices.Sort(s)
-	stride := max(1, len(s)/600)
-	var xys plotter.XYs
-	for i := 0; i < len(s); i += stride {
-		xys = append(xys, plotter.XY{X: max(ms(s[i]), leastMS), Y: float64(i+1) / float64(len(s))})
-	}
-	if n := len(s); n > 0 {
-		xys = append(xys, plotter.XY{X: max(ms(s[n-1]), leastMS), Y: 1})
-	}
-	return xys
+	return c.SVG(width, height)
 }
 
 func ttftSeries(runs []*phaseRun) []series {

@@ -7,6 +7,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 
+	"github.com/lull-project/lull/chart"
 	"github.com/lull-project/lull/size"
 )
 
@@ -18,29 +19,29 @@ const plotColumns = 900
 // plotMemory draws who held how much during the load, with the orders to shrink
 // as ticks above the capacity line.
 func plotMemory(run *phaseRun, width, height float64) (template.HTML, error) {
-	p := newPlot("seconds", "MiB on the device")
+	p := chart.New("seconds", "MiB on the device")
 	zero, engine, floor, all := memoryCurves(run)
-	if err := band(p, "", zero, engine, engineColor); err != nil {
+	if err := chart.Band(p, "", zero, engine, engineColor); err != nil {
 		return "", err
 	}
 	if run.Train != nil {
-		if err := band(p, "", engine, floor, floorColor); err != nil {
+		if err := chart.Band(p, "", engine, floor, floorColor); err != nil {
 			return "", err
 		}
-		if err := band(p, "", floor, all, trainColor); err != nil {
+		if err := chart.Band(p, "", floor, all, trainColor); err != nil {
 			return "", err
 		}
 	}
 	capacity := inMiB(run.Device.Capacity)
 	seconds := run.End.Sub(run.Start).Seconds()
-	if err := line(p, "", plotter.XYs{{X: 0, Y: capacity}, {X: seconds, Y: capacity}}, limitColor, 1.2); err != nil {
+	if err := chart.Line(p, "", plotter.XYs{{X: 0, Y: capacity}, {X: seconds, Y: capacity}}, chart.Limit, 1.2); err != nil {
 		return "", err
 	}
 	if err := markOrders(p, run, capacity); err != nil {
 		return "", err
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, seconds, 0, capacity*1.12
-	return svg(p, width, height)
+	return chart.SVG(p, width, height)
 }
 
 // markOrders draws a tick above the capacity line for every order: shrinks in
@@ -53,9 +54,9 @@ func markOrders(p *plot.Plot, run *phaseRun, capacity float64) error {
 		}
 		low, c := 1.01, phaseColors[Lull]
 		if e.Shrink {
-			low, c = 1.055, inkColor
+			low, c = 1.055, chart.Ink
 		}
-		if err := line(p, "", plotter.XYs{{X: at, Y: capacity * low}, {X: at, Y: capacity * (low + 0.04)}}, c, 0.8); err != nil {
+		if err := chart.Line(p, "", plotter.XYs{{X: at, Y: capacity * low}, {X: at, Y: capacity * (low + 0.04)}}, c, 0.8); err != nil {
 			return err
 		}
 	}
@@ -101,14 +102,14 @@ func memoryCurves(run *phaseRun) (zero, engine, floor, all plotter.XYs) {
 
 // plotCurve draws training speed against the memory budget, measured alone.
 func plotCurve(curve []trainLine, width, height float64) (template.HTML, error) {
-	p := newPlot("activation budget, MiB", "samples/s")
+	p := chart.New("activation budget, MiB", "samples/s")
 	var xys plotter.XYs
 	top := 0.0
 	for _, c := range curve {
 		xys = append(xys, plotter.XY{X: float64(c.Budget) / float64(size.MiB), Y: c.Rate})
 		top = max(top, c.Rate)
 	}
-	if err := line(p, "", xys, phaseColors[Lull], 1.8); err != nil {
+	if err := chart.Line(p, "", xys, phaseColors[Lull], 1.8); err != nil {
 		return "", err
 	}
 	if len(xys) > 0 {
@@ -120,5 +121,5 @@ func plotCurve(curve []trainLine, width, height float64) (template.HTML, error) 
 		p.Add(dots)
 	}
 	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, max(1, top*1.15)
-	return svg(p, width, height)
+	return chart.SVG(p, width, height)
 }

@@ -4,6 +4,8 @@ import (
 	"html/template"
 
 	"gonum.org/v1/plot/plotter"
+
+	"github.com/lull-project/lull/chart"
 )
 
 // plotSamples draws samples trained on since the load began, by phase.
@@ -21,7 +23,7 @@ func plotSamples(runs []*phaseRun, width, height float64) (template.HTML, error)
 // plotLoss draws the loss by samples trained on, from the job's first step: the
 // phases train the same job, so their curves must lie on one another.
 func plotLoss(runs []*phaseRun, width, height float64) (template.HTML, error) {
-	p := newPlot("samples trained on", "loss (nats per byte)")
+	p := chart.New("samples trained on", "loss (nats per byte)")
 	var lowest, highest, most float64
 	for _, run := range runs {
 		if run.Train == nil {
@@ -35,16 +37,16 @@ func plotLoss(runs []*phaseRun, width, height float64) (template.HTML, error) {
 				lowest = s.Loss
 			}
 		}
-		if err := line(p, run.Phase.Title, xys, phaseColors[run.Phase.Name], 1.6); err != nil {
+		if err := chart.Line(p, run.Phase.Title, xys, phaseColors[run.Phase.Name], 1.6); err != nil {
 			return "", err
 		}
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, max(1, most), max(0, lowest-0.3), max(1, highest+0.2)
-	return svg(p, width, height)
+	return chart.SVG(p, width, height)
 }
 
 func plotTraining(runs []*phaseRun, y string, width, height float64, of func(*phaseRun) plotter.XYs) (template.HTML, error) {
-	p := newPlot("seconds", y)
+	p := chart.New("seconds", y)
 	top, seconds := 1.0, 1.0
 	for _, run := range runs {
 		if run.Train == nil {
@@ -54,11 +56,11 @@ func plotTraining(runs []*phaseRun, y string, width, height float64, of func(*ph
 		for _, xy := range xys {
 			top, seconds = max(top, xy.Y), max(seconds, xy.X)
 		}
-		if err := line(p, run.Phase.Title, xys, phaseColors[run.Phase.Name], 1.6); err != nil {
+		if err := chart.Line(p, run.Phase.Title, xys, phaseColors[run.Phase.Name], 1.6); err != nil {
 			return "", err
 		}
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, seconds, 0, top*1.1
 	p.Legend.Left = true
-	return svg(p, width, height)
+	return chart.SVG(p, width, height)
 }

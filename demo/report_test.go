@@ -6,33 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"gonum.org/v1/plot"
 )
-
-func TestTicksAreRoundAndFew(t *testing.T) {
-	show := func(ticks []plot.Tick) string {
-		var labels []string
-		for _, tick := range ticks {
-			labels = append(labels, tick.Label)
-		}
-		return strings.Join(labels, " ")
-	}
-	for want, ticks := range map[string][]plot.Tick{
-		"0 5 10 15 20 25":            roundTicks{}.Ticks(0, 25),
-		"0 200 400 600 800 1000":     roundTicks{}.Ticks(0, 1163),
-		"2.5 3 3.5 4 4.5 5 5.5":      roundTicks{}.Ticks(2.3, 5.7),
-		"0 0.2 0.4 0.6 0.8 1":        roundTicks{}.Ticks(0, 1.001),
-		"30 50 70 100 150 200":       logTicks{}.Ticks(22, 280),
-		"0.2 0.5 1 2 5 10 20 50 100": logTicks{}.Ticks(0.2, 150),
-		"1 10 100 1000 10000":        logTicks{}.Ticks(0.9, 12_000),
-		"":                           roundTicks{}.Ticks(1, 1),
-	} {
-		if got := show(ticks); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
 
 func TestReportIsOnePageWithEveryPlotAndNoLinkOutside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.html")

@@ -48,7 +48,10 @@ func Run(ctx context.Context, w io.Writer, cfg Config) error {
 	if err := r.table(w); err != nil {
 		return err
 	}
-	return r.save(w, cfg.Out)
+	if err := r.save(w, cfg.Out); err != nil {
+		return err
+	}
+	return savePlots(w, cfg.Out, samples)
 }
 
 // promptBytes is the size of a prompt in the run of three arms.

@@ -70,6 +70,11 @@ func TestRunMeasuresEveryArm(t *testing.T) {
 			t.Errorf("%s: got %+v unread, want the streams beside it only", l.Name, blind)
 		}
 	}
+	for _, plot := range []string{"proxy-first.svg", "proxy-later.svg"} {
+		if svg, err := os.ReadFile(filepath.Join(filepath.Dir(cfg.Out), plot)); err != nil || !strings.Contains(string(svg), ">lull<") || !strings.Contains(out.String(), plot) {
+			t.Errorf("%s: got %v, want a plot with a curve for lull, and its name said", plot, err)
+		}
+	}
 	if m := r.Memory; m.Before <= 0 || m.After <= 0 || m.Left != 0 || m.Goroutines == 0 {
 		t.Errorf("memory: got %+v, want it read, and no goroutine left", m)
 	}

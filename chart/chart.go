@@ -1,4 +1,4 @@
-package demo
+package chart
 
 import (
 	"bytes"
@@ -15,30 +15,26 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Colours are those of Okabe and Ito, which colour-blind readers can tell apart.
-var phaseColors = map[string]color.Color{
-	InferenceOnly: color.RGBA{R: 0x55, G: 0x5b, B: 0x66, A: 0xff},
-	Static75:      color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff},
-	Static50:      color.RGBA{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff},
-	Naive:         color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 0xff},
-	Lull:          color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff},
-	Neither:       color.RGBA{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff},
-	PaceOnly:      color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff},
-	YieldOnly:     color.RGBA{R: 0x00, G: 0x9e, B: 0x73, A: 0xff},
-}
-
-// The report's legend of the memory plots repeats these colours.
+// Colours that charts share; Ink is that of text and axes, Limit that of a bound.
 var (
-	inkColor    = color.RGBA{R: 0x1f, G: 0x24, B: 0x2e, A: 0xff}
-	faintColor  = color.RGBA{R: 0xe3, G: 0xe6, B: 0xea, A: 0xff}
-	limitColor  = color.RGBA{R: 0xb9, G: 0x1c, B: 0x1c, A: 0xff}
-	engineColor = color.RGBA{R: 0x8f, G: 0xc3, B: 0xe6, A: 0xff}
-	floorColor  = color.RGBA{R: 0xd9, G: 0x8c, B: 0x3f, A: 0xff}
-	trainColor  = color.RGBA{R: 0xf6, G: 0xcf, B: 0x8e, A: 0xff}
+	Ink   = color.RGBA{R: 0x1f, G: 0x24, B: 0x2e, A: 0xff}
+	Limit = color.RGBA{R: 0xb9, G: 0x1c, B: 0x1c, A: 0xff}
+	faint = color.RGBA{R: 0xe3, G: 0xe6, B: 0xea, A: 0xff}
 )
 
-// newPlot is a plot in the report's style.
-func newPlot(x, y string) *plot.Plot {
+// Series colours are those of Okabe and Ito, which colour-blind readers can tell
+// apart.
+var (
+	Grey   = color.RGBA{R: 0x55, G: 0x5b, B: 0x66, A: 0xff}
+	Orange = color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff}
+	Red    = color.RGBA{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff}
+	Pink   = color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 0xff}
+	Blue   = color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff}
+	Green  = color.RGBA{R: 0x00, G: 0x9e, B: 0x73, A: 0xff}
+)
+
+// New is a plot in Lull's style, with the names of its axes.
+func New(x, y string) *plot.Plot {
 	p := plot.New()
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans", Size: 11}
 	for _, style := range []*draw.TextStyle{
@@ -46,11 +42,11 @@ func newPlot(x, y string) *plot.Plot {
 		&p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle,
 	} {
 		style.Font = sans
-		style.Color = inkColor
+		style.Color = Ink
 	}
 	p.BackgroundColor = color.Transparent
 	p.X.Label.Text, p.Y.Label.Text = x, y
-	p.X.LineStyle.Color, p.Y.LineStyle.Color = inkColor, inkColor
+	p.X.LineStyle.Color, p.Y.LineStyle.Color = Ink, Ink
 	p.X.LineStyle.Width, p.Y.LineStyle.Width = 0.7, 0.7
 	p.X.Tick.LineStyle.Width, p.Y.Tick.LineStyle.Width = 0.7, 0.7
 	p.X.Tick.Marker, p.Y.Tick.Marker = roundTicks{}, roundTicks{}
@@ -59,14 +55,14 @@ func newPlot(x, y string) *plot.Plot {
 	p.Legend.Padding = 3
 	p.Legend.ThumbnailWidth = 18
 	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = faintColor, faintColor
+	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
 	grid.Vertical.Dashes, grid.Horizontal.Dashes = nil, nil
 	p.Add(grid)
 	return p
 }
 
-// line adds a curve, with a legend entry when name is not empty.
-func line(p *plot.Plot, name string, xys plotter.XYs, c color.Color, width float64, dashes ...vg.Length) error {
+// Line adds a curve, with a legend entry when name is not empty.
+func Line(p *plot.Plot, name string, xys plotter.XYs, c color.Color, width float64, dashes ...vg.Length) error {
 	if len(xys) == 0 {
 		return nil
 	}
@@ -82,8 +78,8 @@ func line(p *plot.Plot, name string, xys plotter.XYs, c color.Color, width float
 	return nil
 }
 
-// band adds the area between two curves over the same x.
-func band(p *plot.Plot, name string, low, high plotter.XYs, c color.Color) error {
+// Band adds the area between two curves over the same x.
+func Band(p *plot.Plot, name string, low, high plotter.XYs, c color.Color) error {
 	if len(low) == 0 {
 		return nil
 	}
@@ -105,17 +101,17 @@ func band(p *plot.Plot, name string, low, high plotter.XYs, c color.Color) error
 	return nil
 }
 
-// vertical is a line at x from the bottom to top.
-func vertical(x, top float64) plotter.XYs { return plotter.XYs{{X: x, Y: 0}, {X: x, Y: top}} }
+// Vertical is a line at x from the bottom to top.
+func Vertical(x, top float64) plotter.XYs { return plotter.XYs{{X: x, Y: 0}, {X: x, Y: top}} }
 
 var (
 	svgHead   = regexp.MustCompile(`(?s)^.*?<svg [^>]*>`)
 	svgFamily = regexp.MustCompile(`font-family:[^;]*;font-variant:[^;]*;`)
 )
 
-// svg draws a plot as an inline SVG that scales to its column. Text uses the
+// SVG draws a plot as an inline SVG that scales to its column. Text uses the
 // reader's own sans-serif, so that the report needs no font.
-func svg(p *plot.Plot, width, height float64) (template.HTML, error) {
+func SVG(p *plot.Plot, width, height float64) (template.HTML, error) {
 	c := vgsvg.NewWith(vgsvg.UseWH(vg.Points(width), vg.Points(height)))
 	p.Draw(draw.New(c))
 	var b bytes.Buffer
@@ -126,4 +122,10 @@ func svg(p *plot.Plot, width, height float64) (template.HTML, error) {
 	text := svgHead.ReplaceAllString(b.String(), head)
 	text = svgFamily.ReplaceAllString(text, "font-family:Liberation Sans,Arial,Helvetica,sans-serif;")
 	return template.HTML(text), nil //nolint:gosec // drawn here, from numbers and fixed labels
+}
+
+// OnWhite is a picture for a page that may be dark: axes and text are dark ink.
+func OnWhite(svg template.HTML) template.HTML {
+	head := svgHead.FindString(string(svg))
+	return template.HTML(head) + `<rect width="100%" height="100%" fill="#fff"/>` + svg[len(head):] //nolint:gosec // likewise
 }

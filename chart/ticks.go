@@ -1,4 +1,4 @@
-package demo
+package chart
 
 import (
 	"math"
@@ -29,11 +29,11 @@ func (roundTicks) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// logTicks ticks a logarithmic axis: the fewer decades, the more values in each.
-type logTicks struct{}
+// LogTicks ticks a logarithmic axis: the fewer decades, the more values in each.
+type LogTicks struct{}
 
 // Ticks implements plot.Ticker.
-func (logTicks) Ticks(low, high float64) []plot.Tick {
+func (LogTicks) Ticks(low, high float64) []plot.Tick {
 	steps := []float64{1, 2, 5}
 	switch decades := math.Log10(high / low); {
 	case decades < 1.3:
@@ -54,5 +54,5 @@ func (logTicks) Ticks(low, high float64) []plot.Tick {
 
 var (
 	_ plot.Ticker = roundTicks{}
-	_ plot.Ticker = logTicks{}
+	_ plot.Ticker = LogTicks{}
 )
