@@ -223,7 +223,8 @@ def main() -> None:
     pin = args.pin and len(cores) > 1
     began = time.time()
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(args.python, args.batch, args.budget_mib * MIB, folder, cores[-1] if pin else None)
+        script = [str(Path(__file__).with_name("handover_job.py")), str(args.batch)]
+        job = Job(args.python, script, args.budget_mib * MIB, folder, cores[-1] if pin else None)
         if pin:
             os.sched_setaffinity(0, cores[:-1])
         job.order(args.budget_mib * MIB)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Job:
     """The training process, its control connection and the kernel's view of its memory."""
 
-    def __init__(self, python: str, batch: int, budget: int, folder: str, core: int | None) -> None:
+    def __init__(self, python: str, script: Sequence[str], budget: int, folder: str, core: int | None) -> None:
+        """Starts a script with its arguments under lull.run, and welcomes it."""
         path = f"{folder}/lull.sock"
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         server.bind(path)
@@ -38,7 +40,7 @@ class Job:
         }
         pin = ["taskset", "-c", str(core)] if core is not None else []
         self.process = subprocess.Popen(
-            [*pin, python, "-m", "lull.run", str(ROOT / "benchmarks" / "handover_job.py"), str(batch)],
+            [*pin, python, "-m", "lull.run", *script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

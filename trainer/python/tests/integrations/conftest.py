@@ -1,5 +1,5 @@
-"""These tests need transformers and accelerate: tests/torch/test_frameworks.py runs them where they are."""
+"""These tests need transformers, accelerate and peft: tests/torch/test_frameworks.py runs them where they are."""
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("transformers") and find_spec("accelerate") else ["test_*.py"]
+collect_ignore_glob = [] if all(map(find_spec, ("transformers", "accelerate", "peft"))) else ["test_*.py"]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from peft import LoraConfig, get_peft_model
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -148,6 +149,37 @@ def trained_alike(model: torch.nn.Module, data: Any, folder: Path, more: dict[st
 def test_language_model_is_trained_as_by_the_plain_trainer(tmp_path: Path, more: dict[str, Any]) -> None:
     """SGD, so that a difference in a gradient stays one in the weights."""
     trained_alike(llama(), texts(), tmp_path, {"optim": "sgd", "learning_rate": 0.5, **more})
+
+
+def adapted(**more: Any) -> torch.nn.Module:
+    """The language model under peft's low-rank adapters: base weights are frozen, the adapters' B start at zero."""
+    torch.manual_seed(7)
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **more)
+    model: torch.nn.Module = get_peft_model(llama(), config)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("shape", "more"),
+    [
+        ({}, {}),
+        ({"modules_to_save": ["lm_head"]}, {}),
+        ({"use_dora": True}, {}),
+        ({}, {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}),
+    ],
+    ids=["lora", "with a trained head", "dora", "checkpointing"],
+)
+def test_adapters_of_peft_are_trained_as_by_the_plain_trainer(
+    tmp_path: Path, shape: dict[str, Any], more: dict[str, Any]
+) -> None:
+    model = adapted(**shape)
+    frozen = {name: p.clone() for name, p in model.named_parameters() if not p.requires_grad}
+    started = {name: p.clone() for name, p in model.named_parameters() if p.requires_grad}
+    ours = trained_alike(model, texts(), tmp_path, {"optim": "sgd", "learning_rate": 0.5, **more})
+    after = dict(model.named_parameters())
+    assert all(torch.equal(after[name], p) for name, p in frozen.items()), "what is frozen stays"
+    assert all(not torch.equal(after[name], p) for name, p in started.items()), "every adapter moves"
+    assert len(ours.parts) > 3
 
 
 def bert(kind: type[torch.nn.Module]) -> torch.nn.Module:

@@ -1,0 +1,42 @@
+"""benchmarks/convergence: how runs are joined and judged; the runs themselves need scikit-learn."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "convergence"
+
+
+@pytest.fixture
+def bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("convergence_bench", HERE / "bench.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["convergence_bench"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_both_arms_of_every_seed_are_run_and_their_means_compared(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[int, bool]] = []
+
+    def run(model: str, seed: int, epochs: int, storm: bool) -> dict[str, Any]:
+        asked.append((seed, storm))
+        return {"accuracy": [0.5, 0.9 + 0.01 * seed - 0.02 * storm], "orders": 7 if storm else 0}
+
+    monkeypatch.setattr(bench, "run", run)
+    found = bench.compare("cnn", 3, 2)
+    assert sorted(asked) == [(s, storm) for s in range(3) for storm in (False, True)]
+    assert [storm for _, storm in asked] == [True, False, False, True, True, False]  # they take turns at going first
+    assert found["mean"] == {"undisturbed": 0.91, "storm": 0.89} and found["apart"] == 0.02
+    assert found["spread"]["storm"] == 0.01
+    assert [one["seed"] for one in found["runs"]["storm"]] == [0, 1, 2]
+    assert "cnn, seed 2, storm of 7 orders: 0.9000" in capsys.readouterr().out
