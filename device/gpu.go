@@ -56,6 +56,21 @@ type Reading struct {
 	MPS bool
 }
 
+// String is what is in use and which truth there is about processes.
+func (r Reading) String() string {
+	text := fmt.Sprintf("%v in use, the bytes of %d processes read", r.Used, len(r.Processes))
+	switch {
+	case r.Why != "":
+		text = fmt.Sprintf("%v in use, processes cannot be told apart: %s", r.Used, r.Why)
+	case len(r.Unread) > 0:
+		text += fmt.Sprintf(", %d more listed without theirs", len(r.Unread))
+	}
+	if r.MPS {
+		text += ", shared through MPS"
+	}
+	return text
+}
+
 // Process is what a process holds, 0 where the driver lists every process and not
 // this one. The error wraps ErrUnreadable.
 func (r Reading) Process(pid int) (size.Bytes, error) {

@@ -42,6 +42,18 @@ func TestThisProcessHasNoGPUOpen(t *testing.T) {
 	}
 }
 
+func TestReadingSaysWhichTruthThereIs(t *testing.T) {
+	for want, r := range map[string]Reading{
+		"3.0GiB in use, the bytes of 1 processes read, 2 more listed without theirs, shared through MPS": {Used: 3 * size.GiB, Processes: map[int]size.Bytes{1: 2}, Unread: []int{3, 4}, MPS: true},
+		"0B in use, the bytes of 0 processes read":                                                       {},
+		"1.0GiB in use, processes cannot be told apart: so":                                              {Used: size.GiB, Why: "so"},
+	} {
+		if got := r.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestFactsAreOneLine(t *testing.T) {
 	f := Facts{Name: "NVIDIA L4", UUID: "GPU-1", Driver: "550.1", Total: 22 * size.GiB, Notes: []string{"a", "b"}}
 	if got := f.String(); got != "NVIDIA L4, 22.0GiB, GPU-1, driver 550.1; a; b" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/device"
@@ -14,6 +15,8 @@ import (
 // ErrNoGPU is wrapped by FindGPUs's error about a GPU that lull.yaml names and that
 // cannot be read here.
 var ErrNoGPU = errors.New("lull serve relays with this and lends nothing on it")
+
+const onlyRelayed = "; requests are relayed and nothing is lent on it until a restart"
 
 // foundGPU is an open GPU and its first reading.
 type foundGPU struct {
@@ -49,7 +52,7 @@ func findGPUs(f config.File, open func(which string) (gpu, error)) foundGPUs {
 			}
 		}
 		if err != nil {
-			out.problems[d.ID] = err.Error() + "; requests are relayed and nothing is lent on it until a restart"
+			out.problems[d.ID] = err.Error() + onlyRelayed
 			continue
 		}
 		out.open[d.ID] = g
@@ -111,33 +114,17 @@ func describeGPUs(f config.File, open func(string) (gpu, error)) (lines []string
 		if text := found.problems[d.ID]; text != "" && ok {
 			lines = append(lines, text)
 		} else if text != "" && err == nil {
-			err = fmt.Errorf("%s: %w", text, ErrNoGPU)
+			err = fmt.Errorf("%s: %w", strings.TrimSuffix(text, onlyRelayed), ErrNoGPU)
 		}
 		if !ok {
 			continue
 		}
-		r := g.reading
-		lines = append(lines, fmt.Sprintf("devices.%s: %v; %v in use, %s", d.ID, g.gpu.Facts(), r.Used, truthText(r)))
+		lines = append(lines, fmt.Sprintf("devices.%s: %v; %v", d.ID, g.gpu.Facts(), g.reading))
 		if wrong := g.gpu.Close(); wrong != nil {
 			lines = append(lines, wrong.Error())
 		}
 	}
 	return lines, err
-}
-
-// truthText says which truth there is about processes.
-func truthText(r device.Reading) string {
-	text := fmt.Sprintf("%d processes read", len(r.Processes))
-	switch {
-	case r.Why != "":
-		text = "processes cannot be told apart: " + r.Why
-	case len(r.Unread) > 0:
-		text += fmt.Sprintf(", %d listed without their bytes", len(r.Unread))
-	}
-	if r.MPS {
-		text += ", shared through MPS"
-	}
-	return text
 }
 
 // wireDevices makes the drivers of the GPUs and says in the state what devices there
@@ -148,7 +135,7 @@ func (s *Sidecar) wireDevices() {
 		s.loop.view.device(DeviceState{ID: d.ID, Kind: d.Kind, Truth: truthProcesses, Capacity: int64(d.Capacity)})
 		if g, ok := s.found.open[d.ID]; ok {
 			s.gpus[handover.DeviceID(d.ID)] = newGPUDriver(s.loop, d, g)
-			s.log.Info("GPU", "device", d.ID, "gpu", g.gpu.Facts().String(), "capacity", d.Capacity, "processes", truthText(g.reading))
+			s.log.Info("GPU", "device", d.ID, "gpu", g.gpu.Facts().String(), "capacity", d.Capacity, "now", g.reading.String())
 		}
 	}
 	for id, text := range s.found.problems {
