@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -154,6 +155,28 @@ func TestGPUThatCannotBeReadStopsNoRequest(t *testing.T) {
 		return !slices.Contains(s.Problems, "device host0: "+said) && s.Trainers[0].Problem == ""
 	})
 	r.untilHeld(300 * size.MiB)
+}
+
+func TestTrainerOnAnotherGPUIsSaid(t *testing.T) {
+	g := newFakeGPU(rigTotal)
+	r := newRigOn(t, g.open, onGPU)
+	r.hello("astray", "cuda:0", os.Getpid(), 0, 64<<20, 0) // this test's own process is not on the fake GPU
+	r.until("the trainer's problem", func() bool {
+		s := r.state()
+		return len(s.Trainers) == 1 && s.Trainers[0].Problem == "NVML does not list its process on this GPU: it may be on another (LULL_DEVICE names one of lull.yaml)"
+	})
+}
+
+func TestOneSidecarWritesAGPUWhateverItIsCalled(t *testing.T) {
+	g := newFakeGPU(rigTotal)
+	r := newRigOn(t, g.open, onGPU)
+	second := r.file
+	second.Devices = slices.Clone(second.Devices)
+	second.Devices[0].ID, second.Engines[0].Devices = "other", []string{"other"}
+	_, err := newSidecar(second, quietLogger(), g.open)
+	if want := "device: lock " + filepath.Join(r.dir, fakeUUID+".lock") + ": another sidecar holds it; one sidecar writes a device"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
 }
 
 func TestFaultsOfAGPUAreCountedAndSaid(t *testing.T) {

@@ -58,6 +58,9 @@ func (d *gpuDriver) take(l *loop, seen *gpuSeen) {
 	for i, t := range peers {
 		b := result.trainers[t.id]
 		t.trouble = ""
+		if c := claims[i]; c.read && c.shown == 0 && c.said > 0 {
+			t.trouble = "NVML does not list its process on this GPU: it may be on another (LULL_DEVICE names one of lull.yaml)"
+		}
 		t.ended = claims[i].said == 0 && b == 0 && d.over(t)
 		l.pending = append(l.pending, handover.TrainerSeen{At: l.now(), Trainer: t.id, Bytes: b})
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,7 +115,7 @@ func withRemedy(err error) error {
 // lock takes every device's lock; the session is the largest of their counters.
 func (s *Sidecar) lock() error {
 	for _, d := range s.file.Devices {
-		l, err := device.Acquire(s.file.StateDir, d.ID)
+		l, err := device.Acquire(s.file.StateDir, s.lockName(d))
 		if err != nil {
 			s.release()
 			return withRemedy(err)
@@ -134,6 +135,15 @@ func (s *Sidecar) lock() error {
 		}
 	}
 	return nil
+}
+
+// lockName is the id, of a GPU its UUID: whatever two configs call it, one sidecar
+// writes it.
+func (s *Sidecar) lockName(d config.Device) string {
+	if g, ok := s.found.open[d.ID]; ok {
+		return strings.ReplaceAll(g.gpu.Facts().UUID, "/", "_") // an older MIG instance has slashes in it
+	}
+	return d.ID
 }
 
 func (s *Sidecar) release() {
