@@ -38,7 +38,9 @@ func TestBurstTakesMemoryFromTrainingOnAGPUAndGivesItBack(t *testing.T) {
 			r.mustAllBeWhole(r.burst(12, 400, 60))
 			var list []Handover
 			r.getJSON("/api/v1/handovers", &list)
-			if !slices.ContainsFunc(list, func(h Handover) bool { return h.Direction == "shrink" && h.Result == "confirmed" && h.FreedBytes > 0 }) {
+			if !slices.ContainsFunc(list, func(h Handover) bool { // late is confirmed after the order's deadline: a loaded machine's
+				return h.Direction == "shrink" && (h.Result == "confirmed" || h.Result == "late") && h.FreedBytes > 0
+			}) {
 				t.Errorf("no confirmed shrink that freed bytes among %+v", list)
 			}
 			r.untilHeld(350 * size.MiB)
