@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/device"
@@ -71,18 +72,39 @@ func isNVIDIA(f config.File, id string) bool {
 	return slices.ContainsFunc(f.Devices, func(d config.Device) bool { return d.ID == id && d.Kind == config.KindNVIDIA })
 }
 
+// gpuStart is how long a GPU may take to open at the start: several seconds are usual
+// where the driver's persistence mode is off, and a driver that hangs must not keep
+// requests from being served.
+const gpuStart = 20 * time.Second
+
+// firstReading opens a GPU and reads it once.
 func firstReading(which string, open func(string) (gpu, error)) (foundGPU, error) {
-	g, err := open(which)
-	if err != nil {
-		return foundGPU{}, err
+	type answer struct {
+		found foundGPU
+		err   error
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), gpuLate, errGPULate)
+	ctx, cancel := context.WithTimeout(context.Background(), gpuStart)
 	defer cancel()
-	r, err := g.Read(ctx)
-	if err != nil {
-		return foundGPU{}, errors.Join(err, g.Close())
+	came := make(chan answer, 1)
+	go func() { // ends when the driver answers; what comes too late is closed
+		g, err := open(which)
+		if err != nil {
+			came <- answer{err: err}
+			return
+		}
+		r, err := g.Read(ctx)
+		if err != nil || ctx.Err() != nil {
+			came <- answer{err: errors.Join(err, g.Close())}
+			return
+		}
+		came <- answer{found: foundGPU{g, r}}
+	}()
+	select {
+	case a := <-came:
+		return a.found, a.err
+	case <-ctx.Done():
+		return foundGPU{}, fmt.Errorf("device: gpu %s: the driver has not answered in %v", which, gpuStart)
 	}
-	return foundGPU{g, r}, nil
 }
 
 // fitGPU fills in the capacity.

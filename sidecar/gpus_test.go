@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lull-project/lull/config"
@@ -77,6 +78,22 @@ func TestGPUsOfAConfigAreOpenedAndFitted(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestDriverThatHangsAtTheStartKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, answer := newFakeGPU(size.GiB), make(chan struct{})
+		hung := func(string) (gpu, error) { <-answer; return g, nil }
+		found := findGPUs(config.File{Devices: []config.Device{nvidia("a", "0", 0, 0)}}, hung)
+		if want := "device: gpu 0: the driver has not answered in 20s; requests are relayed and nothing is lent on it until a restart"; found.problems["a"] != want {
+			t.Errorf("got %q, want %q", found.problems["a"], want)
+		}
+		close(answer)
+		synctest.Wait()
+		if g.closed != 1 {
+			t.Errorf("what came too late was closed %d times, want once", g.closed)
+		}
+	})
 }
 
 func TestCheckSaysWhatGPUsThereAre(t *testing.T) {
