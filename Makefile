@@ -10,8 +10,13 @@ DEMO_ENV_vllm := full
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
 
-build: ## bin/lull, the one binary
-	CGO_ENABLED=0 go build -o $(LULL) .
+# GPUs as devices: NVML is loaded when a lull.yaml names one. That takes a C compiler here (of NVIDIA's nothing) and glibc there; without
+# a compiler the binary is static and knows no GPUs. Functions of NVML must be bound when they are called: a machine may have no such library.
+HAS_C = $(shell echo '\#include <dlfcn.h>' | $$(go env CC) -E - >/dev/null 2>&1 && echo 1 || echo 0)
+
+build: ## bin/lull, the one binary; where a C compiler is, it can read NVIDIA GPUs
+	@[ $(HAS_C) = 1 ] || echo "build: no C compiler (gcc, libc6-dev), so this binary will know no GPUs" >&2
+	CGO_ENABLED=$(HAS_C) CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build -tags netgo,osusergo -ldflags=-extldflags=-Wl,-z,lazy -o $(LULL) .
 
 demo: build ## the main job on this machine in 4 minutes: LLM server, sidecar and a real training job (ENGINE=vllm: a real vLLM)
 	@scripts/sysdeps gcc libc6-dev || echo "demo: without a C compiler the trainer's memory goes back more slowly" >&2

@@ -80,6 +80,7 @@ var (
 		"github.com/prometheus/common":  {"engine", "telemetry"},
 		"gonum.org/v1/plot":             {"chart", "demo"},
 		"github.com/gofrs/flock":        {"device"},
+		"github.com/NVIDIA/go-nvml":     {"device"},
 		"github.com/HdrHistogram":       {"telemetry", "benchmarks", "demo"},
 		"github.com/cockroachdb/datadr": {},
 		"pgregory.net/rapid":            {},

@@ -35,7 +35,7 @@ func ConfigCommand() *cobra.Command {
 			}
 			err = fitsHere(c, file)
 			switch {
-			case errors.Is(err, sidecar.ErrTooLarge): // likewise
+			case errors.Is(err, sidecar.ErrTooLarge), errors.Is(err, sidecar.ErrNoGPU): // likewise
 				fmt.Fprintln(c.ErrOrStderr(), "warning:", err)
 			case err != nil:
 				return err
@@ -49,7 +49,7 @@ func ConfigCommand() *cobra.Command {
 }
 
 // fitsHere refuses a config that does not fit this machine and prints what else is
-// worth a warning.
+// worth a warning, and what GPUs there are of those that it names.
 func fitsHere(c *cobra.Command, file config.File) error {
 	warnings, err := sidecar.FitsMachine(file)
 	if err != nil {
@@ -57,6 +57,13 @@ func fitsHere(c *cobra.Command, file config.File) error {
 	}
 	for _, w := range slices.Concat(file.Warnings(), warnings) {
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+	}
+	found, err := sidecar.FindGPUs(file)
+	for _, line := range found {
+		fmt.Fprintln(c.OutOrStdout(), line)
+	}
+	if err != nil {
+		return usageError{err}
 	}
 	return nil
 }

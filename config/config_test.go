@@ -71,7 +71,7 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"hold":                {minimal + "admission: {hold: always}", `admission.hold: got "always", want auto or never`},
 		"within":              {minimal + "admission: {within: 0s}", "admission.within: got 0s, want more than 0"},
 		"queue limit":         {minimal + "admission: {queue_limit: -1}", "admission.queue_limit: got -1, want more than 0"},
-		"device kind":         {"devices: [{id: a, kind: tpu}]", `devices[0].kind: got "tpu", want host`},
+		"device kind":         {"devices: [{id: a, kind: tpu}]", `devices[0].kind: got "tpu", want host or nvidia`},
 		"device twice":        {"devices: [{id: a, kind: host, capacity: 1GiB}, {id: a, kind: host, capacity: 1GiB}]", `devices[1].id: got "a" again, want each device once`},
 		"device id":           {"devices: [{kind: host}]", `devices[0].id: got "", want a name`},
 		"device path":         {"devices: [{id: ../evil, kind: host, capacity: 1GiB}]", `devices[0].id: got "../evil", want letters, digits, -, _ and . only: it names the lock file`},

@@ -39,10 +39,13 @@ type Admin struct {
 // Device is one device whose bytes engines and trainers share.
 type Device struct {
 	ID string `koanf:"id"`
-	// Kind is host.
+	// Kind is host or nvidia.
 	Kind string `koanf:"kind"`
-	// Capacity is what may be used in all; Headroom is kept free of it. Too low a
-	// headroom and a late reading runs into the end, too high and it lies idle.
+	// GPU is which one, for the kind nvidia.
+	GPU GPU `koanf:"gpu"`
+	// Capacity is what may be used in all, of a GPU 0 for all that it has; Headroom is
+	// kept free of it. Too low a headroom and a late reading runs into the end, too
+	// high and it lies idle.
 	Capacity size.Bytes `koanf:"capacity"`
 	Headroom size.Bytes `koanf:"headroom"`
 }

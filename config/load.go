@@ -74,6 +74,8 @@ func decode(from, to reflect.Type, v any) (any, error) {
 			return nil, &valueError{show(v), "a number with B, KiB, MiB or GiB, such as 640MiB"}
 		}
 		return b, nil
+	case reflect.TypeFor[GPU]():
+		return decodeGPU(v)
 	}
 	if x, ok := v.(float64); ok && (math.IsNaN(x) || math.IsInf(x, 0)) {
 		return nil, &valueError{show(v), "a finite number"}

@@ -136,8 +136,9 @@ func (f File) Core() handover.Config {
 	return c
 }
 
-func (f File) validateDevices() (map[string]bool, error) {
-	ids := map[string]bool{}
+// validateDevices returns the kinds by id.
+func (f File) validateDevices() (map[string]string, error) {
+	kinds, gpus := map[string]string{}, map[GPU]bool{}
 	for i, d := range f.Devices {
 		key := fmt.Sprintf("devices[%d]", i)
 		switch {
@@ -145,21 +146,20 @@ func (f File) validateDevices() (map[string]bool, error) {
 			return nil, fmt.Errorf("%s.id: got \"\", want a name", key)
 		case !plainName.MatchString(d.ID):
 			return nil, fmt.Errorf("%s.id: got %q, want letters, digits, -, _ and . only: it names the lock file", key, d.ID)
-		case ids[d.ID]:
+		case kinds[d.ID] != "":
 			return nil, fmt.Errorf("%s.id: got %q again, want each device once", key, d.ID)
-		case d.Kind != "host":
-			return nil, fmt.Errorf("%s.kind: got %q, want host", key, d.Kind)
-		case d.Capacity <= 0:
-			return nil, fmt.Errorf("%s.capacity: got %v, want more than 0", key, d.Capacity)
-		case d.Headroom < 0 || d.Headroom >= d.Capacity:
-			return nil, fmt.Errorf("%s.headroom: got %v, want at least 0 and below the capacity %v", key, d.Headroom, d.Capacity)
+		case d.GPU != "" && gpus[d.GPU]:
+			return nil, fmt.Errorf("%s.gpu: got %q again, want each GPU once", key, d.GPU)
 		}
-		ids[d.ID] = true
+		if err := d.validate(key); err != nil {
+			return nil, err
+		}
+		kinds[d.ID], gpus[d.GPU] = d.Kind, true
 	}
-	return ids, nil
+	return kinds, nil
 }
 
-func (f File) validateEngines(devices map[string]bool) error {
+func (f File) validateEngines(kinds map[string]string) error {
 	if len(f.Engines) == 0 {
 		return fmt.Errorf("engines: got none, want at least one with a url")
 	}
@@ -183,9 +183,13 @@ func (f File) validateEngines(devices map[string]bool) error {
 			urls[at.String()], segments[e.Segment] = true, e.Segment != ""
 		}
 		for _, id := range e.Devices {
-			if !devices[id] {
+			if kinds[id] == "" {
 				return fmt.Errorf("%s.devices: got %q, want the id of a device in devices", key, id)
 			}
+		}
+		if id, yes := e.mixed(kinds); yes {
+			return fmt.Errorf("%s.devices: got %q (%s) beside %q (%s), want devices of one kind: its KV takes bytes from all of them alike",
+				key, id, kinds[id], e.Devices[0], kinds[e.Devices[0]])
 		}
 		names[e.Name] = true
 	}

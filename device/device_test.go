@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/lull-project/lull/size"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		<-loseMain
 		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0) // this thread alone; init locked it to us
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func holdMemory() {

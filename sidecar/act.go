@@ -120,7 +120,12 @@ func (l *loop) record(ev telemetry.Event) {
 
 // readTrainer answers with the device's own word about a trainer. A process
 // that has ended holds nothing.
+// A GPU is asked for a reading that begins now, and answers later.
 func (l *loop) readTrainer(t *trainerPeer) {
+	if t.gpu != nil && !t.ended {
+		t.gpu.ring()
+		return
+	}
 	b, err := t.read()
 	switch {
 	case errors.Is(err, device.ErrGone):

@@ -103,7 +103,7 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 	d := &engineDriver{
 		id: handover.EngineID(c.Name), engine: e, loop: s.loop, log: s.log, busy: s.busy.Load,
 		every: cadenceOf(e.Capabilities()), bounds: make(chan struct{}, 1), probes: make(chan time.Time, 1),
-		truth: &residency{now: s.loop.clock, listener: listenerOf(c.URL), pid: c.PID},
+		truth: &residency{now: s.loop.clock, books: s.booksOf(c.Devices), listener: listenerOf(c.URL), pid: c.PID},
 	}
 	resident := d.truth.resident(ctx, e, sample)
 	hc, err := describe(c, e.Capabilities(), sample, resident)
@@ -111,6 +111,7 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 		_ = engine.Close(e)
 		return nil, none, err
 	}
+	d.devices = hc.Devices
 	if e.Capabilities().Bound {
 		d.doubt = doubtful(c, sample)
 	}
@@ -167,6 +168,20 @@ func coreConfig(f config.File, session uint32) handover.Config {
 		cfg.Devices = append(cfg.Devices, handover.DeviceConfig{ID: handover.DeviceID(d.ID), Capacity: d.Capacity, Headroom: d.Headroom})
 	}
 	return cfg
+}
+
+// booksOf are those of an engine's devices, which are of one kind.
+func (s *Sidecar) booksOf(ids []string) books {
+	var gpus gpuBooks
+	for _, id := range ids {
+		if d := s.gpus[handover.DeviceID(id)]; d != nil {
+			gpus = append(gpus, d)
+		}
+	}
+	if len(gpus) == 0 {
+		return hostBooks{}
+	}
+	return gpus
 }
 
 // adopt hands the core to the loop, tells it of the trainers that came before,

@@ -25,14 +25,15 @@ type doorbell interface{ Shortages() <-chan struct{} }
 // engineDriver observes one engine and sets its bound. Three goroutines of it run
 // beside the loop: neither a bound nor a doorbell waits for a reading.
 type engineDriver struct {
-	id     handover.EngineID
-	engine engine.Engine
-	loop   *loop
-	log    *slog.Logger
-	truth  *residency
-	busy   func() bool
-	every  cadence
-	doubt  string // what the config wants of it and it has not
+	id      handover.EngineID
+	devices []handover.DeviceID
+	engine  engine.Engine
+	loop    *loop
+	log     *slog.Logger
+	truth   *residency
+	busy    func() bool
+	every   cadence
+	doubt   string // what the config wants of it and it has not
 
 	probes chan time.Time // a request went to the idle engine then
 	bounds chan struct{}  // wakes the bounder

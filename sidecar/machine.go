@@ -54,6 +54,9 @@ func (m machine) fits(f config.File) (warnings []string, err error) {
 	}
 	var sum size.Bytes
 	for i, d := range f.Devices {
+		if d.Kind == config.KindNVIDIA {
+			continue
+		}
 		beside := ""
 		if sum > 0 {
 			beside = fmt.Sprintf(" beside %v of the devices before it", sum)

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lull-project/lull/device"
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/size"
 )
@@ -16,6 +15,7 @@ import (
 // after.
 type residency struct {
 	now      func() time.Time
+	books    books
 	listener func() (int, error) // who listens at the engine's address; nil where that is not this machine
 	pid      int                 // from the config; 0 finds it
 	last     time.Time
@@ -40,15 +40,18 @@ func (r *residency) resident(ctx context.Context, e engine.Engine, before engine
 	if pid == 0 {
 		return before.Resident
 	}
-	b, err := device.ReadTree(pid)
+	b, err := r.books.tree(pid)
 	if err != nil {
 		return before.Resident
+	}
+	if r.books.beyond() {
+		b -= before.Baseline
 	}
 	after, err := e.Observe(ctx)
 	if err != nil || after.Held != before.Held {
 		return 0
 	}
-	return max(0, b-before.Baseline-before.Held)
+	return max(0, b-before.Held)
 }
 
 // find prefers the config's word, then the engine's, then the listener of its

@@ -63,6 +63,7 @@ type rig struct {
 	logs         *syncBuffer
 	sidecar      *Sidecar
 	tweak        func(*Sidecar) // before it runs
+	open         func(which string) (gpu, error)
 }
 
 // rigCapacity leaves 640 MiB elastic beside 64 MiB of resident and the fake
@@ -75,8 +76,14 @@ const (
 
 func newRig(t *testing.T, change func(*config.File)) *rig {
 	t.Helper()
+	return newRigOn(t, openGPU, change)
+}
+
+// newRigOn is one whose GPUs are opened by open.
+func newRigOn(t *testing.T, open func(which string) (gpu, error), change func(*config.File)) *rig {
+	t.Helper()
 	dir := t.TempDir()
-	r := &rig{t: t, dir: dir, socket: filepath.Join(dir, "lull.sock"), logs: &syncBuffer{}}
+	r := &rig{t: t, dir: dir, socket: filepath.Join(dir, "lull.sock"), logs: &syncBuffer{}, open: open}
 	r.engineConfig = emulator.DefaultConfig()
 	r.engineConfig.Listen, r.engineConfig.Resident, r.engineConfig.TimeScale = "127.0.0.1:0", rigResident, 5
 	r.startEngine()
@@ -139,7 +146,7 @@ func (r *rig) start() {
 // launch starts it and waits until it listens.
 func (r *rig) launch() {
 	r.t.Helper()
-	s, err := New(r.file, slog.New(slog.NewTextHandler(r.logs, nil)))
+	s, err := newSidecar(r.file, slog.New(slog.NewTextHandler(r.logs, nil)), r.open)
 	if err != nil {
 		r.t.Fatal(err)
 	}

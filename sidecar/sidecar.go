@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,8 @@ type Sidecar struct {
 	log     *slog.Logger
 	session uint32
 	locks   []*device.Lock
+	found   foundGPUs
+	gpus    map[handover.DeviceID]*gpuDriver
 	metrics *telemetry.Metrics
 	events  *telemetry.Events
 	loop    *loop
@@ -46,6 +49,10 @@ type Sidecar struct {
 // New takes the locks of the config's devices and makes everything that needs
 // no network. Close it by running it, or by Release.
 func New(file config.File, log *slog.Logger) (*Sidecar, error) {
+	return newSidecar(file, log, openGPU)
+}
+
+func newSidecar(file config.File, log *slog.Logger, open func(which string) (gpu, error)) (*Sidecar, error) {
 	if err := file.Validate(); err != nil {
 		return nil, err
 	}
@@ -58,7 +65,9 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sidecar{file: file, data: data, log: log, metrics: telemetry.NewMetrics(), hurry: newHurry(), reload: newReloader(given), process: device.Open}
+	found := findGPUs(file, open)
+	file = found.file
+	s := &Sidecar{file: file, found: found, data: data, log: log, metrics: telemetry.NewMetrics(), hurry: newHurry(), reload: newReloader(given), process: device.Open}
 	if err := s.lock(); err != nil {
 		return nil, err
 	}
@@ -75,6 +84,7 @@ func New(file config.File, log *slog.Logger) (*Sidecar, error) {
 		s.events = events
 	}
 	s.wire()
+	s.wireDevices()
 	if tooLarge != nil {
 		s.loop.view.problem("lull.yaml", tooLarge.Error())
 	}
@@ -105,7 +115,7 @@ func withRemedy(err error) error {
 // lock takes every device's lock; the session is the largest of their counters.
 func (s *Sidecar) lock() error {
 	for _, d := range s.file.Devices {
-		l, err := device.Acquire(s.file.StateDir, d.ID)
+		l, err := device.Acquire(s.file.StateDir, s.lockName(d))
 		if err != nil {
 			s.release()
 			return withRemedy(err)
@@ -127,10 +137,24 @@ func (s *Sidecar) lock() error {
 	return nil
 }
 
+// lockName is the id, of a GPU its UUID: whatever two configs call it, one sidecar
+// writes it.
+func (s *Sidecar) lockName(d config.Device) string {
+	if g, ok := s.found.open[d.ID]; ok {
+		return strings.ReplaceAll(g.gpu.Facts().UUID, "/", "_") // an older MIG instance has slashes in it
+	}
+	return d.ID
+}
+
 func (s *Sidecar) release() {
 	for _, l := range s.locks {
 		if err := l.Release(); err != nil {
 			s.log.Warn("device lock not released", "err", err)
+		}
+	}
+	for id, g := range s.found.open {
+		if err := g.gpu.Close(); err != nil {
+			s.log.Warn("GPU not closed", "device", id, "err", err)
 		}
 	}
 	if err := s.events.Close(); err != nil {
@@ -156,6 +180,10 @@ func (s *Sidecar) Run(ctx context.Context, ready io.Writer) error {
 		return err
 	}
 	s.wg.Go(func() { s.loop.run(loopCtx) })
+	for _, d := range s.gpus {
+		s.wg.Go(func() { d.run(loopCtx) })
+		s.wg.Go(func() { d.watch(loopCtx) })
+	}
 	s.wg.Go(func() { s.assemble(loopCtx) })
 	s.reload.open(servers.front, servers.path)
 	servers.serve()
@@ -200,7 +228,7 @@ func (s *Sidecar) sessions() *sessions {
 		capacity[handover.DeviceID(d.ID)] = d.Capacity
 	}
 	s.loop.view.outranked = keepSession(s.locks, s.log, &s.wg)
-	return &sessions{loop: s.loop, log: s.log, metrics: s.metrics, devices: devices, capacity: capacity, process: s.process}
+	return &sessions{loop: s.loop, log: s.log, metrics: s.metrics, devices: devices, capacity: capacity, process: s.process, gpus: s.gpus}
 }
 
 func (s *Sidecar) trainerConfig() trainer.Config {

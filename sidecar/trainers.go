@@ -29,6 +29,9 @@ type trainerPeer struct {
 	id        handover.TrainerID
 	session   sender // nil once the connection ended
 	process   *device.Process
+	gpu       *gpuDriver // that it is on; nil on host memory, which process has the bytes of
+	claimed   size.Bytes // held by its own word, as of its last hello or ack
+	acks      int
 	baseline  size.Bytes
 	minBudget size.Bytes
 	ordered   size.Bytes // the last order, or the ceiling that it came with
@@ -85,6 +88,7 @@ type sessions struct {
 	// capacity of each device.
 	capacity map[handover.DeviceID]size.Bytes
 	process  func(pid int) (*device.Process, error)
+	gpus     map[handover.DeviceID]*gpuDriver
 
 	once  sync.Once
 	lines *limiter // of the log, made on first use
@@ -104,19 +108,21 @@ func (s *sessions) note(level slog.Level, text string, args ...any) {
 
 // place is the config's name of the device that a trainer says it is on. A
 // process knows host memory as "cpu"; that is the one host device, where there
-// is one.
-func (s *sessions) place(said string) (handover.DeviceID, bool) {
-	id := handover.DeviceID(said)
-	if s.devices[id] {
+// is one. A GPU may be named by its UUID too.
+func (s *sessions) place(said string) (id handover.DeviceID, ok bool) {
+	if id := handover.DeviceID(said); s.devices[id] {
 		return id, true
 	}
-	if said != "cpu" || len(s.devices) != 1 {
+	var fit []handover.DeviceID
+	for id := range s.devices {
+		if gpu := s.gpus[id]; gpu != nil && gpu.is(said) || gpu == nil && said == "cpu" {
+			fit = append(fit, id)
+		}
+	}
+	if len(fit) != 1 {
 		return "", false
 	}
-	for only := range s.devices {
-		id = only
-	}
-	return id, true
+	return fit[0], true
 }
 
 // unseen answers a hello of a process whose books are closed to us: another PID
@@ -163,11 +169,15 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 		return
 	}
 	h.Baseline = min(h.Baseline, shown) // nobody had more before it began than it has now
+	gpu := s.gpus[place]
+	if gpu != nil {
+		h.Baseline = 0 // a context is no host memory; share learns it
+	}
 	s.refuseEpoch(ses, &h)
 	s.note(slog.LevelInfo, "trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
-			peer := &trainerPeer{id: id, session: ses, process: process, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
+			peer := &trainerPeer{id: id, session: ses, process: process, gpu: gpu, claimed: h.Held, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
 			if old := l.trainers[id]; old != nil {
 				peer.unsent = old.unsent // one that comes again and again fills no log either
 				old.close()
@@ -230,6 +240,9 @@ func (s *sessions) Ack(ses *trainer.Session, a trainer.Ack) {
 	a.Held = s.within(ses.Key().Device, a.Held)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
+			if t := l.trainers[id]; t != nil && t.session == sender(ses) {
+				t.claimed, t.acks = a.Held, t.acks+1
+			}
 			l.record(telemetry.Event{Kind: "ack", Owner: string(id), Epoch: a.Epoch, Bytes: int64(a.Held), How: a.How,
 				TookUS: (a.Waited + a.Freed).Microseconds()})
 		},

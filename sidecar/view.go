@@ -22,6 +22,7 @@ type State struct {
 	// Requests are those that have not ended.
 	Requests int             `json:"requests_live"`
 	Ledger   *handover.State `json:"ledger,omitempty"`
+	Devices  []DeviceState   `json:"devices"`
 	Engines  []EngineState   `json:"engines"`
 	Trainers []TrainerState  `json:"trainers"`
 	SLO      []SLOState      `json:"slo"`
@@ -71,6 +72,7 @@ type view struct {
 	trouble  map[handover.EngineID]string
 	problems map[string]string
 	passed   map[string]EngineState // servers on no device
+	devices  map[string]DeviceState
 	epoch    handover.Epoch
 	laidOut  handover.At
 	// started is the session at start, from which it is judged how far above another
@@ -84,7 +86,7 @@ type view struct {
 func newView(s *score, session uint32) *view {
 	return &view{
 		score: s, started: session, state: State{Session: session}, samples: map[handover.EngineID]engine.Sample{},
-		trouble: map[handover.EngineID]string{}, problems: map[string]string{}, passed: map[string]EngineState{}, epoch: handover.NewEpoch(session, 0),
+		trouble: map[handover.EngineID]string{}, problems: map[string]string{}, passed: map[string]EngineState{}, devices: map[string]DeviceState{}, epoch: handover.NewEpoch(session, 0),
 	}
 }
 
@@ -128,6 +130,13 @@ func (v *view) engine(id handover.EngineID, s engine.Sample, trouble string) {
 		return
 	}
 	v.trouble[id] = trouble
+}
+
+// device keeps what a device was last seen to be.
+func (v *view) device(d DeviceState) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.devices[d.ID] = d
 }
 
 // relayed keeps what a server on no device was found to be.
@@ -211,6 +220,11 @@ func (v *view) read() State {
 	defer v.mu.Unlock()
 	s := v.state
 	s.SLO = attained
+	s.Devices = make([]DeviceState, 0, len(v.devices))
+	for _, d := range v.devices {
+		s.Devices = append(s.Devices, d)
+	}
+	sort.Slice(s.Devices, func(i, j int) bool { return s.Devices[i].ID < s.Devices[j].ID })
 	s.Problems = v.problemList()
 	return s
 }

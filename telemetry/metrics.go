@@ -36,6 +36,7 @@ type Metrics struct {
 	trainers     prometheus.Gauge
 	failovers    *prometheus.CounterVec
 	reloads      *prometheus.CounterVec
+	faults       *prometheus.CounterVec
 }
 
 // latencyBuckets run from half a millisecond to a minute, doubling: attainment
@@ -90,10 +91,11 @@ func NewMetrics() *Metrics {
 			Help: "Trainers that have a session with the sidecar."}),
 		failovers: counter("lull_failover_requests_total", "Interpreted requests that went to another LLM server than the first, by that server.", "engine"),
 		reloads:   counter("lull_config_reloads_total", "Configs read while requests run: taken over (ok) or refused.", "result"),
+		faults:    counter("lull_device_faults_total", "Errors that a GPU's driver reported, by kind (xid, ecc_corrected, ecc_uncorrected, retired, lost) and by the XID's code.", "device", "kind", "code"),
 	}
 	m.duty.Set(1) // nobody has been told anything else
 	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.overhead, m.tokens, m.judged, m.overrides, m.inFlight, m.memory,
-		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads,
+		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads, m.faults,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -180,6 +182,11 @@ func (m *Metrics) Handover(shrink bool, result, how string, took time.Duration, 
 // Memory sets one term of the ledger.
 func (m *Metrics) Memory(device, owner, term string, bytes int64) {
 	m.memory.WithLabelValues(clean(device, owner, term)...).Set(float64(bytes))
+}
+
+// DeviceFault counts an error that a device's driver reported.
+func (m *Metrics) DeviceFault(device, kind, code string) {
+	m.faults.WithLabelValues(clean(device, kind, code)...).Inc()
 }
 
 // TrainingSamples sets the samples that a trainer has reported.

@@ -1,0 +1,167 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lull-project/lull/config"
+	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/handover"
+)
+
+// ErrNoGPU is wrapped by FindGPUs's error about a GPU that lull.yaml names and that
+// cannot be read here.
+var ErrNoGPU = errors.New("lull serve relays with this and lends nothing on it")
+
+const onlyRelayed = "; requests are relayed and nothing is lent on it until a restart"
+
+// foundGPU is an open GPU and its first reading.
+type foundGPU struct {
+	gpu     gpu
+	reading device.Reading
+}
+
+// foundGPUs are what of a config's GPUs there is.
+type foundGPUs struct {
+	file     config.File // with capacities, and without the GPUs that are not there
+	open     map[string]foundGPU
+	problems map[string]string // by the device's id
+}
+
+func openGPU(which string) (gpu, error) { return device.OpenGPU(which) }
+
+// findGPUs opens the GPUs that f names. One that cannot be read is no reason to serve
+// nobody: its engines are relayed only, and the rest stays.
+func findGPUs(f config.File, open func(which string) (gpu, error)) foundGPUs {
+	out := foundGPUs{file: f, open: map[string]foundGPU{}, problems: map[string]string{}}
+	out.file.Devices = nil
+	seen := map[string]string{}
+	for _, d := range f.Devices {
+		if d.Kind != config.KindNVIDIA {
+			out.file.Devices = append(out.file.Devices, d)
+			continue
+		}
+		g, err := firstReading(string(d.GPU), open)
+		if err == nil {
+			d, err = fitGPU(d, g.gpu.Facts(), seen, out.problems)
+			if err != nil {
+				err = errors.Join(err, g.gpu.Close())
+			}
+		}
+		if err != nil {
+			out.problems[d.ID] = err.Error() + onlyRelayed
+			continue
+		}
+		out.open[d.ID] = g
+		out.file.Devices = append(out.file.Devices, d)
+	}
+	out.file.Engines = slices.Clone(f.Engines)
+	for i, e := range f.Engines {
+		if slices.ContainsFunc(e.Devices, func(id string) bool { return isNVIDIA(f, id) && out.open[id].gpu == nil }) {
+			out.file.Engines[i].Devices = nil // what it takes of the others alike could not be judged
+		}
+	}
+	return out
+}
+
+func isNVIDIA(f config.File, id string) bool {
+	return slices.ContainsFunc(f.Devices, func(d config.Device) bool { return d.ID == id && d.Kind == config.KindNVIDIA })
+}
+
+// gpuStart is how long a GPU may take to open at the start: several seconds are usual
+// where the driver's persistence mode is off, and a driver that hangs must not keep
+// requests from being served.
+const gpuStart = 20 * time.Second
+
+// firstReading opens a GPU and reads it once.
+func firstReading(which string, open func(string) (gpu, error)) (foundGPU, error) {
+	type answer struct {
+		found foundGPU
+		err   error
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), gpuStart)
+	defer cancel()
+	came := make(chan answer, 1)
+	go func() { // ends when the driver answers; what comes too late is closed
+		g, err := open(which)
+		if err != nil {
+			came <- answer{err: err}
+			return
+		}
+		r, err := g.Read(ctx)
+		if err != nil || ctx.Err() != nil {
+			came <- answer{err: errors.Join(err, g.Close())}
+			return
+		}
+		came <- answer{found: foundGPU{g, r}}
+	}()
+	select {
+	case a := <-came:
+		return a.found, a.err
+	case <-ctx.Done():
+		return foundGPU{}, fmt.Errorf("device: gpu %s: the driver has not answered in %v", which, gpuStart)
+	}
+}
+
+// fitGPU fills in the capacity.
+func fitGPU(d config.Device, facts device.Facts, seen map[string]string, problems map[string]string) (config.Device, error) {
+	if other := seen[facts.UUID]; other != "" {
+		return d, fmt.Errorf("devices.%s.gpu: got %q, which is that of %s (%s), want each GPU once", d.ID, d.GPU, other, facts.UUID)
+	}
+	if d.Capacity > facts.Total {
+		problems[d.ID] = fmt.Sprintf("devices.%s.capacity: got %v, want at most what the GPU has, %v, which counts", d.ID, d.Capacity, facts.Total)
+	}
+	if d.Capacity == 0 || d.Capacity > facts.Total {
+		d.Capacity = facts.Total
+	}
+	if d.Headroom >= d.Capacity {
+		return d, fmt.Errorf("devices.%s.headroom: got %v, want below the GPU's capacity of %v", d.ID, d.Headroom, d.Capacity)
+	}
+	seen[facts.UUID] = d.ID
+	return d, nil
+}
+
+// FindGPUs says in a line a GPU what f names, for whoever checks a config. The error
+// wraps ErrNoGPU where one cannot be read here.
+func FindGPUs(f config.File) (lines []string, err error) { return describeGPUs(f, openGPU) }
+
+func describeGPUs(f config.File, open func(string) (gpu, error)) (lines []string, err error) {
+	found := findGPUs(f, open)
+	for _, d := range f.Devices {
+		g, ok := found.open[d.ID]
+		if text := found.problems[d.ID]; text != "" && ok {
+			lines = append(lines, text)
+		} else if text != "" && err == nil {
+			err = fmt.Errorf("%s: %w", strings.TrimSuffix(text, onlyRelayed), ErrNoGPU)
+		}
+		if !ok {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("devices.%s: %v; %v", d.ID, g.gpu.Facts(), g.reading))
+		if wrong := g.gpu.Close(); wrong != nil {
+			lines = append(lines, wrong.Error())
+		}
+	}
+	return lines, err
+}
+
+// wireDevices makes the drivers of the GPUs and says in the state what devices there
+// are, and of those that there are not why.
+func (s *Sidecar) wireDevices() {
+	s.gpus = map[handover.DeviceID]*gpuDriver{}
+	for _, d := range s.file.Devices {
+		s.loop.view.device(DeviceState{ID: d.ID, Kind: d.Kind, Truth: truthProcesses, Capacity: int64(d.Capacity)})
+		if g, ok := s.found.open[d.ID]; ok {
+			s.gpus[handover.DeviceID(d.ID)] = newGPUDriver(s.loop, d, g)
+			s.log.Info("GPU", "device", d.ID, "gpu", g.gpu.Facts().String(), "capacity", d.Capacity, "now", g.reading.String())
+		}
+	}
+	for id, text := range s.found.problems {
+		s.log.Error("a GPU of lull.yaml is not as it says", "device", id, "err", text)
+		s.loop.view.problem("devices "+id, text)
+	}
+}
