@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[2]
 def python() -> str:
     """LULL_TEST_PYTHON_FULL (`scripts/pyenv full`), or this one where it has the frameworks."""
     named = os.environ.get("LULL_TEST_PYTHON_FULL", "")
-    return named or (sys.executable if all(map(find_spec, ("transformers", "accelerate", "peft"))) else "")
+    return named or (sys.executable if all(map(find_spec, ("transformers", "accelerate", "peft", "lightning"))) else "")
 
 
 @pytest.mark.integration
