@@ -20,6 +20,10 @@ func (h *Handover) forecast(e *engine) {
 	demand := e.pred.Demand(h.now, h.insured(), h.cfg.Quantile) + e.foreign()
 	demand = max(demand, e.missed)
 	expected := e.pred.Expected(h.now, h.settling(e)) + e.foreign()
+	if h.priced() {
+		h.cover(e, demand, expected)
+		return
+	}
 	e.target = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum))
 	e.lend = max(e.target, e.clamp((expected + h.cfg.Reserve).CeilTo(h.cfg.Quantum)))
 }

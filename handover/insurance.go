@@ -1,0 +1,159 @@
+package handover
+
+import (
+	"maps"
+	"time"
+
+	"github.com/lull-project/lull/kvbudget"
+)
+
+// insureEvery is how often a reserve is priced: its inputs are averages over
+// seconds and more.
+const insureEvery = 100 * time.Millisecond
+
+// Why a reserve is what it is; the words of ReserveState.Why.
+const (
+	whyConstant  = "constant"   // no prices: Config.Reserve
+	whyPriced    = "priced"     // the least cost of both sides
+	whyAlone     = "no_trainer" // nobody to keep it from
+	whyUnrated   = "unrated"    // no trainer has told its speed: Config.Reserve
+	whyOff       = "off"        // an interval without it
+	whyUnasked   = "no_promise" // no request of late was promised a TTFT
+	whyNoArrival = "no_arrival" // nobody comes
+)
+
+// insurance is an engine's priced reserve.
+type insurance struct {
+	base    Bytes // what the target covers without a reserve
+	reserve Bytes
+	why     string
+	at      At // when it was last priced
+	stale   bool
+
+	exposure kvbudget.Exposure
+	arriving kvbudget.Arriving
+	book     book
+
+	perByte                float64 // samples a second that a byte is worth to training
+	toll                   kvbudget.Toll
+	premium, loss, bare    float64 // a second, in the currency; bare is the loss without a reserve
+	toTraining, toRequests float64 // what a byte more is worth to either, a second
+}
+
+// priced says that the reserve follows from prices.
+func (h *Handover) priced() bool { return h.prices.Sample > 0 && h.prices.Miss > 0 }
+
+// onPriced takes prices over; every reserve is priced anew in this Step.
+func (h *Handover) onPriced(p Priced) {
+	h.closeBooks()
+	p.Tiers = maps.Clone(p.Tiers)
+	h.prices = p
+}
+
+// onReserveOff begins or ends an interval without priced reserves.
+func (h *Handover) onReserveOff(e ReserveOff) {
+	h.closeBooks()
+	h.off = e.Off
+}
+
+// closeBooks counts the time until now under the prices and the reserves of
+// before, and has the reserves priced anew.
+func (h *Handover) closeBooks() {
+	for _, e := range h.engines {
+		if h.priced() {
+			h.accrue(e)
+		}
+		e.ins.stale, e.ins.book.at = true, h.now
+	}
+}
+
+// missPrice is the price of a miss of a tier.
+func (h *Handover) missPrice(tier string) float64 {
+	if p, ok := h.prices.Tiers[tier]; ok {
+		return p
+	}
+	return h.prices.Miss
+}
+
+// cover sets the engine's targets with a priced reserve. demand is what the bound
+// must cover without one, expected the mean demand after the settling time. The
+// reserve lies on top of what is covered anyway: the least bound and the rest of
+// a quantum insure too, and cost nothing.
+func (h *Handover) cover(e *engine, demand, expected Bytes) {
+	in := &e.ins
+	h.accrue(e)
+	in.base = e.clamp(demand.CeilTo(h.cfg.Quantum))
+	if in.stale || h.now-in.at >= insureEvery {
+		h.insure(e)
+	}
+	if in.why == whyUnrated {
+		in.reserve = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum)) - in.base
+	}
+	e.target = e.clamp(in.base + in.reserve)
+	e.lend = max(e.target, e.clamp((expected + in.reserve).CeilTo(h.cfg.Quantum)))
+}
+
+// insure prices the engine's reserve.
+func (h *Handover) insure(e *engine) {
+	in := &e.ins
+	in.at, in.stale = h.now, false
+	h.noteOverdue()
+	perByte, beside, known := e.samplesPerByte()
+	in.perByte = perByte
+	in.toll = in.exposure.Toll(h.times, h.cfg.Horizon, h.missPrice)
+	e.pred.Arriving(h.now, in.toll.Window, &in.arriving)
+	room := in.base - e.pred.Grown(h.cfg.Quantile) - e.foreign() + e.pred.Leaving(in.toll.Window)
+	c := kvbudget.Cover{
+		Arriving: &in.arriving, Room: room, PerByte: perByte * h.prices.Sample, Toll: in.toll.Price,
+		Miss: h.prices.Miss, Step: h.cfg.Quantum, Most: e.cfg.Pool - in.base,
+	}
+	switch {
+	case h.off:
+		in.reserve, in.why = 0, whyOff
+	case !beside:
+		in.reserve, in.why = 0, whyAlone
+	case !known:
+		in.why = whyUnrated // cover keeps to Config.Reserve
+	default:
+		in.reserve, in.why = c.Choose(in.reserve), whyPriced
+		if in.arriving.Mean == 0 {
+			in.why = whyNoArrival
+		} else if !in.exposure.Promised() {
+			in.why = whyUnasked
+		}
+	}
+	in.premium, in.loss, in.bare = c.Premium(in.reserve), c.Loss(in.reserve), c.Loss(0)
+	in.toTraining, in.toRequests = c.PerByte, c.Saving(in.reserve)
+}
+
+// noteOverdue counts shrinks that are owed past their deadline as failed; one
+// that is confirmed later has its time after all.
+func (h *Handover) noteOverdue() {
+	for _, t := range h.trainers {
+		c := t.change
+		if t.open && c != nil && c.shrink && c.within > 0 && h.now-c.since > c.within {
+			h.failed(c)
+		}
+	}
+}
+
+// failed counts a shrink as one that took for ever, once.
+func (h *Handover) failed(c *change) {
+	if !c.failed {
+		c.failed, c.failure = true, h.times.Fail()
+	}
+}
+
+// tookTime learns a shrink that the device has confirmed. One that brought only
+// a part of what was ordered has failed.
+func (h *Handover) tookTime(t *trainer, c *change) {
+	took := h.now - c.since
+	switch {
+	case t.part > t.budget:
+		h.failed(c)
+	case c.failed:
+		h.times.Recover(c.failure, took)
+	default:
+		h.times.Learn(took)
+	}
+}
