@@ -1,6 +1,9 @@
 package handover
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // book is what a priced reserve has cost and brought since the start, beside a
 // shadow ledger in which it was 0 on the same arrivals. In the shadow training
@@ -55,12 +58,22 @@ func (h *Handover) accrue(e *engine) {
 	b.samples += displaced
 	b.spent += displaced * h.prices.Sample
 	b.intervals[which(h.off)].Took += took
+	owing := 0.0
+	if e.ins.owed {
+		owing = 1
+	}
+	e.ins.owing += (1 - math.Exp(-took.Seconds()/owingMemory.Seconds())) * (owing - e.ins.owing)
 }
+
+// owingMemory is the time constant of the share of the time in which a handover
+// is under way.
+const owingMemory = time.Minute
 
 // noteRise looks at the room that a request finds as it arrives, before anything
 // is ordered for it: with the reserve, and in the shadow without. What it lacks
 // comes by a handover, which is late with the probability that the measured times
-// give its slack. Without a promise nothing can be missed.
+// give its slack, unless others are expected to have left enough by then. Without
+// a promise nothing can be missed.
 func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	e := r.engine
 	in := &e.ins
@@ -74,19 +87,22 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	if promised {
 		late = h.times.Late(r.slack)
 	}
+	still := need - e.pred.Leaving(r.slack) // when its slack is over
 	i := &b.intervals[which(h.off)]
 	b.arrivals++
 	i.Arrivals++
-	if need <= room-e.withheld() {
-		return
-	}
-	b.shadowMisses += late
 	if need > room {
 		b.short++
 		i.Short++
-		b.misses += late
-		return
+	} else if need > room-e.withheld() {
+		b.covered++
 	}
-	b.covered++
-	b.saved += late * h.missPrice(tier)
+	if still > room-e.withheld() {
+		b.shadowMisses += late
+	}
+	if still > room {
+		b.misses += late
+	} else if still > room-e.withheld() {
+		b.saved += late * h.missPrice(tier)
+	}
 }

@@ -92,6 +92,7 @@ func (h *Handover) Step(e Event) []Action {
 	h.serveQueue()
 	h.answerArrival()
 	h.checkLedger()
+	h.noteOwed()
 	h.sleep()
 	acts := append(h.orders, h.bounds...)
 	return append(acts, h.rest...)

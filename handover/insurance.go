@@ -31,7 +31,10 @@ type insurance struct {
 	stale   bool
 
 	exposure kvbudget.Exposure
-	arriving kvbudget.Arriving
+	calm     kvbudget.Arriving // arrivals while no handover is under way
+	busy     kvbudget.Arriving // and while one is
+	owed     bool              // one is, since the last Step
+	owing    float64           // share of the time with one under way, decayed
 	book     book
 
 	perByte                float64 // samples a second that a byte is worth to training
@@ -93,6 +96,14 @@ func (h *Handover) cover(e *engine, demand, expected Bytes) {
 	e.lend = max(e.target, e.clamp((expected + in.reserve).CeilTo(h.cfg.Quantum)))
 }
 
+// noteOwed keeps, for the books, whether a handover is under way until the next
+// Step.
+func (h *Handover) noteOwed() {
+	for _, e := range h.engines {
+		e.ins.owed = h.owed(e)
+	}
+}
+
 // insure prices the engine's reserve.
 func (h *Handover) insure(e *engine) {
 	in := &e.ins
@@ -100,12 +111,10 @@ func (h *Handover) insure(e *engine) {
 	h.noteOverdue()
 	perByte, beside, known := e.samplesPerByte()
 	in.perByte = perByte
-	in.toll = in.exposure.Toll(h.times, h.cfg.Horizon, h.missPrice)
-	e.pred.Arriving(h.now, in.toll.Window, &in.arriving)
-	room := in.base - e.pred.Grown(h.cfg.Quantile) - e.foreign() + e.pred.Leaving(in.toll.Window)
+	in.toll = in.exposure.Toll(h.times, h.missPrice)
 	c := kvbudget.Cover{
-		Arriving: &in.arriving, Room: room, PerByte: perByte * h.prices.Sample, Toll: in.toll.Price,
-		Miss: h.prices.Miss, Step: h.cfg.Quantum, Most: e.cfg.Pool - in.base,
+		Phases:  [2]kvbudget.Phase{h.phase(e, calmWindow, 1-in.owing, &in.calm), h.phase(e, h.times.Around(h.cfg.Horizon), in.owing, &in.busy)},
+		PerByte: perByte * h.prices.Sample, Toll: in.toll.Price, Miss: h.prices.Miss, Step: h.cfg.Quantum, Most: e.cfg.Pool - in.base,
 	}
 	switch {
 	case h.off:
@@ -116,7 +125,7 @@ func (h *Handover) insure(e *engine) {
 		in.why = whyUnrated // cover keeps to Config.Reserve
 	default:
 		in.reserve, in.why = c.Choose(in.reserve), whyPriced
-		if in.arriving.Mean == 0 {
+		if in.calm.Mean == 0 {
 			in.why = whyNoArrival
 		} else if !in.exposure.Promised() {
 			in.why = whyUnasked
@@ -124,6 +133,19 @@ func (h *Handover) insure(e *engine) {
 	}
 	in.premium, in.loss, in.bare = c.Premium(in.reserve), c.Loss(in.reserve), c.Loss(0)
 	in.toTraining, in.toRequests = c.PerByte, c.Saving(in.reserve)
+}
+
+// calmWindow is a window in which hardly more than one request arrives.
+const calmWindow = time.Millisecond
+
+// phase is the requests that come in a window and the room that they find: what
+// the bound covers without a reserve, less what live requests are given of it,
+// plus what those will have given back when the slack of a request is over that
+// comes in the middle.
+func (h *Handover) phase(e *engine, window time.Duration, share float64, law *kvbudget.Arriving) kvbudget.Phase {
+	e.pred.Arriving(h.now, window, law)
+	room := e.ins.base - e.pred.Grown(h.cfg.Quantile) - e.foreign() + e.pred.Leaving(window/2+e.ins.toll.Slack)
+	return kvbudget.Phase{Share: share, Arriving: law, Room: room}
 }
 
 // noteOverdue counts shrinks that are owed past their deadline as failed; one

@@ -47,6 +47,9 @@ func (h *Handover) insured() time.Duration {
 // not wanted by the last two of them. The horizon caps it: over a longer
 // time the forecast itself decides.
 func (h *Handover) settling(e *engine) time.Duration {
+	if h.cfg.Settle > 0 {
+		return h.cfg.Settle
+	}
 	wait := 16 * h.insured()
 	if perSecond, _ := e.pred.Arrivals.Rate(h.now); perSecond > 0 {
 		gaps := time.Duration(2 / perSecond * float64(time.Second))
@@ -57,6 +60,9 @@ func (h *Handover) settling(e *engine) time.Duration {
 
 // settling of a device is that of its slowest engine.
 func (h *Handover) settlingOf(d *device) time.Duration {
+	if h.cfg.Settle > 0 {
+		return h.cfg.Settle
+	}
 	wait := min(16*h.insured(), h.cfg.Horizon)
 	for _, e := range d.engines {
 		wait = max(wait, h.settling(e))

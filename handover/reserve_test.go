@@ -321,3 +321,15 @@ func TestPricedReserveFadesWithTheArrivals(t *testing.T) {
 		t.Errorf("after minutes without a request: %d wakes, reserve %v, budget %v", n, b, w.budget)
 	}
 }
+
+func TestSettleFixesTheSettlingTime(t *testing.T) {
+	c := demoConfig()
+	c.Settle = 7 * time.Second
+	h, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, of := h.settling(h.engines[0]), h.settlingOf(h.devices[0]); got != c.Settle || of != c.Settle {
+		t.Errorf("got %v and %v, want %v", got, of, c.Settle)
+	}
+}

@@ -29,7 +29,9 @@ type PricedState struct {
 	Premium float64 `json:"premium_per_second"`
 	Loss    float64 `json:"loss_per_second"`
 	Bare    float64 `json:"loss_without_per_second"`
-	// Window is how far arrivals are looked at, Arrivals how many are expected in it.
+	// Owing is the share of the time in which a handover is under way, Window how long
+	// that one takes and Arrivals how many requests are expected in it.
+	Owing    float64       `json:"owing_ratio"`
 	Window   time.Duration `json:"window_ns"`
 	Arrivals float64       `json:"arrivals_in_window"`
 	// Late is the share of requests that a handover would make late if they had to
@@ -70,7 +72,7 @@ func (h *Handover) reserveState(e *engine) ReserveState {
 		Bytes: in.reserve, Why: in.why, Reason: in.reason(),
 		Priced: &PricedState{
 			SamplePrice: h.prices.Sample, MissPrice: h.prices.Miss, Premium: in.premium, Loss: in.loss, Bare: in.bare,
-			Window: in.arriving.Window, Arrivals: in.arriving.Mean, Late: in.toll.Late, Failed: h.times.Failed(),
+			Owing: in.owing, Window: in.busy.Window, Arrivals: in.busy.Mean, Late: in.toll.Late, Failed: h.times.Failed(),
 			SamplesPerGiB: in.perByte * float64(size.GiB), ToTraining: in.toTraining * float64(size.GiB), ToRequests: in.toRequests * float64(size.GiB),
 			Displaced: b.samples, Spent: b.spent, Saved: b.saved, Arrived: b.arrivals, Covered: b.covered, Short: b.short,
 			Misses: b.misses, ShadowMisses: b.shadowMisses, With: b.intervals[with], Without: b.intervals[without],

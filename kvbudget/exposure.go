@@ -72,32 +72,30 @@ type Toll struct {
 	Price float64
 	// Late is the share of requests whose slack the handover would outlast.
 	Late float64
-	// Window is how long such a handover takes on average, at most the horizon: what
-	// arrives in that time finds only what was free when it began.
-	Window time.Duration
+	// Slack is the mean slack of the requests that it makes late.
+	Slack time.Duration
 }
 
 // Toll weighs the slack against the times that handovers take, and each tier's
-// misses by their price. Failures take the horizon.
-func (x *Exposure) Toll(t *Times, horizon time.Duration, price func(tier string) float64) Toll {
-	toll := Toll{Window: horizon}
+// misses by their price.
+func (x *Exposure) Toll(t *Times, price func(tier string) float64) (toll Toll) {
 	if x.total == 0 {
 		return toll
 	}
-	var late, took [lengthBucket]float64
-	t.late(horizon, &late, &took)
-	lateSum, tookSum := 0.0, 0.0
+	var late [lengthBucket]float64
+	t.late(&late)
+	lateSum, slackSum := 0.0, 0.0
 	for i := range x.tiers {
 		s, sum := &x.tiers[i], 0.0
 		for b, w := range s.w {
 			sum += w * late[b]
-			tookSum += w * took[b]
+			slackSum += w * late[b] * edge(b)
 		}
 		lateSum += sum
 		toll.Price += sum / x.total * price(s.name)
 	}
 	if lateSum > 0 {
-		toll.Window = max(time.Duration(tookSum/lateSum*float64(time.Second)), timeUnit)
+		toll.Slack = time.Duration(slackSum / lateSum * float64(timeUnit))
 	}
 	toll.Late = lateSum / x.total
 	return toll

@@ -190,12 +190,11 @@ func (p *Predictor) Expected(at, horizon time.Duration) Bytes {
 	return p.whole(Bytes(float64(p.mean)*stay + rate*p.residence*(1-stay)))
 }
 
-// Leaving is what the live requests give back, less what they grow by, until the
-// middle of a window, on average; not below 0. They leave as in Expected.
-func (p *Predictor) Leaving(window time.Duration) Bytes {
-	half := window.Seconds() / 2
-	left := float64(p.mean) * -math.Expm1(-half/p.residence)
-	grown := float64(p.live) * p.TokensPerSecond() * half * float64(p.Geometry.BytesPerToken)
+// Leaving is what the live requests give back within a time, less what they grow
+// by, on average; not below 0. They leave as in Expected.
+func (p *Predictor) Leaving(within time.Duration) Bytes {
+	left := float64(p.mean) * -math.Expm1(-within.Seconds()/p.residence)
+	grown := float64(p.live) * p.TokensPerSecond() * within.Seconds() * float64(p.Geometry.BytesPerToken)
 	return Bytes(max(0, left-grown))
 }
 

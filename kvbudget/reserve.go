@@ -16,17 +16,16 @@ const (
 // Cover is one decision on a reserve: how many bytes beyond what the forecast
 // covers are kept from training. Keeping r bytes costs
 //
-//	premium(r) = PerByte · r                            what training loses, a second
-//	loss(r)    = Toll · Short(Room + r) / window        what inference loses, a second
+//	premium(r) = PerByte · r                                      what training loses, a second
+//	loss(r)    = Toll · Σ Share · Short(Room + r) / window        what inference loses, a second
 //
 // and the reserve is the r with the least sum: the newsvendor's order quantity
 // (Arrow, Harris and Marschak, Optimal Inventory Policy, Econometrica 19, 1951),
 // with docs/RESERVE.md for its critical ratio. Prices are in any currency.
 type Cover struct {
-	// Arriving is the law of what comes while a handover takes place.
-	Arriving *Arriving
-	// Room is the bytes that it finds with no reserve.
-	Room Bytes
+	// Phases are when requests arrive: while no handover is under way, and while one
+	// is, which holds back what came since it began.
+	Phases [2]Phase
 	// PerByte is the price of a byte kept from training, a second.
 	PerByte float64
 	// Toll is what it costs that a request finds no room, Miss the price of a miss.
@@ -35,15 +34,27 @@ type Cover struct {
 	Step, Most Bytes
 }
 
+// Phase is a share of the time.
+type Phase struct {
+	Share float64
+	// Arriving is the law of what comes before it finds new room, Room the bytes that
+	// it finds with no reserve.
+	Arriving *Arriving
+	Room     Bytes
+}
+
 // Premium is what a reserve costs a second.
 func (c *Cover) Premium(r Bytes) float64 { return c.PerByte * float64(r) }
 
 // Loss is what misses cost a second with that reserve.
 func (c *Cover) Loss(r Bytes) float64 {
-	if c.Arriving.Window <= 0 {
-		return 0
+	sum := 0.0
+	for _, p := range c.Phases {
+		if p.Share > 0 && p.Arriving.Window > 0 {
+			sum += p.Share * p.Arriving.Short(p.Room+r) / p.Arriving.Window.Seconds()
+		}
 	}
-	return c.Toll * c.Arriving.Short(c.Room+r) / c.Arriving.Window.Seconds()
+	return c.Toll * sum
 }
 
 // Saving is what one more step of reserve saves inference, a byte and second:

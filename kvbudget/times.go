@@ -89,16 +89,28 @@ func (t *Times) Late(d time.Duration) float64 {
 	return min(late/t.total, 1)
 }
 
-// late is Late at the lower edge of every bin, and the mean of the seconds that
-// those took, at most the horizon, times their share.
-func (t *Times) late(horizon time.Duration, share, took *[lengthBucket]float64) {
-	most := horizon.Seconds()
-	sum, seconds := t.failed, t.failed*most
+// late is Late at the lower edge of every bin.
+func (t *Times) late(share *[lengthBucket]float64) {
+	sum := t.failed
 	for b := lengthBucket - 1; b >= 0; b-- {
 		sum += t.w[b]
-		seconds += t.w[b] * min(edge(b+1)*timeUnit.Seconds(), most)
-		share[b], took[b] = min(sum/t.total, 1), seconds/t.total
+		share[b] = min(sum/t.total, 1)
 	}
+}
+
+// Around is how long the handover takes that is under way at a random moment
+// when one is, E[T²]/E[T]: a long one is met for longer (Feller, An Introduction
+// to Probability Theory, vol. 2, I.4). None counts for more than the horizon,
+// which failures take.
+func (t *Times) Around(horizon time.Duration) time.Duration {
+	most := horizon.Seconds()
+	first, second := t.failed*most, t.failed*most*most
+	for b, w := range t.w {
+		took := min(edge(b+1)*timeUnit.Seconds(), most)
+		first += w * took
+		second += w * took * took
+	}
+	return time.Duration(second / first * float64(time.Second))
 }
 
 // Quantile is the time that a share q does not exceed, the upper edge of its

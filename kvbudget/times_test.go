@@ -82,7 +82,7 @@ func TestTollWeighsSlackByTiersPrice(t *testing.T) {
 	}
 	var x Exposure
 	price := func(tier string) float64 { return map[string]float64{"gold": 10, "": 1}[tier] }
-	if toll := x.Toll(h, time.Second, price); toll.Price != 0 || x.Promised() {
+	if toll := x.Toll(h, price); toll.Price != 0 || x.Promised() {
 		t.Errorf("before the first request: %+v", toll)
 	}
 	for range 1000 {
@@ -93,18 +93,33 @@ func TestTollWeighsSlackByTiersPrice(t *testing.T) {
 		x.Add("free", 50*time.Millisecond, true)      // always, for nothing
 		x.Add("gold", 20*1000*time.Millisecond, true) // never
 	}
-	toll := x.Toll(h, time.Second, price)
+	toll := x.Toll(h, price)
 	if math.Abs(toll.Late-0.5) > 0.01 || math.Abs(toll.Price-11.0/6) > 0.02 {
 		t.Errorf("got %+v, want half of them late and 11/6 a request", toll)
 	}
-	if toll.Window < 100*time.Millisecond || toll.Window > 120*time.Millisecond {
-		t.Errorf("looks %v ahead, want the 100ms that the handovers take", toll.Window)
+	if toll.Slack < 45*time.Millisecond || toll.Slack > 50*time.Millisecond {
+		t.Errorf("the late ones had %v on the mean, want 50ms", toll.Slack)
 	}
-	for range 400 {
+}
+
+func TestHandoverMetUnderWayIsALongOne(t *testing.T) {
+	h := NewTimes(time.Millisecond)
+	for i := range 20_000 {
+		if h.Learn(10 * time.Millisecond); i%100 == 0 {
+			h.Learn(time.Second)
+		}
+	}
+	if got := h.Around(2 * time.Second); got < 400*time.Millisecond || got > 600*time.Millisecond {
+		t.Errorf("got %v, want half of the time to be that of the hundredth that takes 1s", got)
+	}
+	if got := h.Around(100 * time.Millisecond); got > 30*time.Millisecond {
+		t.Errorf("got %v with a horizon of 100ms, want none to count for more", got)
+	}
+	for range 5000 {
 		h.Fail()
 	}
-	if toll := x.Toll(h, time.Second, price); toll.Window < 400*time.Millisecond || toll.Window > time.Second {
-		t.Errorf("looks %v ahead, want failures to count as the horizon", toll.Window)
+	if got := h.Around(2 * time.Second); got < 1900*time.Millisecond || got > 2*time.Second {
+		t.Errorf("got %v where nearly all fail, want the horizon", got)
 	}
 }
 
