@@ -47,8 +47,12 @@ type PriceHours struct {
 	PriceList `koanf:",squash"`
 }
 
-// mostOffShare keeps the check from being the rule.
-const mostOffShare = 0.5
+const (
+	// mostOffShare keeps the check from being the rule.
+	mostOffShare = 0.5
+	// mostPrice keeps what is derived from prices finite.
+	mostPrice = 1e9
+)
 
 // Priced says that the reserve is priced at some hour.
 func (p Prices) Priced() bool { return p.Sample > 0 || len(p.Hours) > 0 }
@@ -99,6 +103,8 @@ func (l PriceList) validate(key string, tiers map[string]bool) error {
 		return fmt.Errorf("%s.sample: got %v, want 0 or more", key, l.Sample)
 	case l.Miss < 0:
 		return fmt.Errorf("%s.miss: got %v, want 0 or more", key, l.Miss)
+	case max(l.Sample, l.Miss) > mostPrice:
+		return fmt.Errorf("%s: got a price of %v, want at most %v: only the ratio counts", key, max(l.Sample, l.Miss), mostPrice)
 	case l.Sample > 0 && l.Miss == 0:
 		return fmt.Errorf("%s.miss: got 0 beside a sample price of %v, want more than 0: without it no reserve is worth anything", key, l.Sample)
 	case l.Miss > 0 && l.Sample == 0:
@@ -114,6 +120,8 @@ func (l PriceList) validate(key string, tiers map[string]bool) error {
 			return fmt.Errorf("%s.name: got %q, want the name of a tier in slo.tiers", at, t.Name)
 		case seen[t.Name]:
 			return fmt.Errorf("%s.name: got %q again, want each tier once", at, t.Name)
+		case t.Miss > mostPrice:
+			return fmt.Errorf("%s.miss: got %v, want at most %v: only the ratio counts", at, t.Miss, mostPrice)
 		case t.Miss < 0:
 			return fmt.Errorf("%s.miss: got %v, want 0 or more", at, t.Miss)
 		}

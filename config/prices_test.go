@@ -47,6 +47,8 @@ func TestBadPricesNameKeyValueAndRule(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"negative sample":  {prices("sample: -1, miss: 1"), "policy.prices.sample: got -1, want 0 or more"},
 		"negative miss":    {prices("miss: -1"), "policy.prices.miss: got -1, want 0 or more"},
+		"a large price":    {prices("sample: 1, miss: 1e12"), "policy.prices: got a price of 1e+12, want at most 1e+09: only the ratio counts"},
+		"a tier's":         {prices("sample: 1, miss: 1, tiers: [{name: gold, miss: 1e12}]"), "policy.prices.tiers[0].miss: got 1e+12, want at most 1e+09: only the ratio counts"},
 		"infinite":         {prices("miss: .inf"), "policy.prices.miss: got +Inf, want a finite number"},
 		"a currency":       {prices("miss: 5 EUR"), `policy.prices.miss: got "5 EUR", want a number`},
 		"no miss":          {prices("sample: 0.5"), "policy.prices.miss: got 0 beside a sample price of 0.5, want more than 0: without it no reserve is worth anything"},

@@ -15,6 +15,7 @@ const insureEvery = 100 * time.Millisecond
 const (
 	whyConstant  = "constant"   // no prices: Config.Reserve
 	whyPriced    = "priced"     // the least cost of both sides
+	whyStatic    = "static"     // an engine whose pool does not move
 	whyAlone     = "no_trainer" // nobody to keep it from
 	whyUnrated   = "unrated"    // no trainer has told its speed: Config.Reserve
 	whyOff       = "off"        // an interval without it
@@ -50,7 +51,18 @@ func (h *Handover) priced() bool { return h.prices.Sample > 0 && h.prices.Miss >
 func (h *Handover) onPriced(p Priced) {
 	h.closeBooks()
 	p.Tiers = maps.Clone(p.Tiers)
+	for _, price := range []*float64{&p.Sample, &p.Miss} {
+		*price = sanePrice(*price)
+	}
 	h.prices = p
+}
+
+// sanePrice is 0 for what is no price.
+func sanePrice(v float64) float64 {
+	if !(v > 0) {
+		return 0
+	}
+	return min(v, mostPrice)
 }
 
 // onReserveOff begins or ends an interval without priced reserves.
@@ -73,7 +85,7 @@ func (h *Handover) closeBooks() {
 // missPrice is the price of a miss of a tier.
 func (h *Handover) missPrice(tier string) float64 {
 	if p, ok := h.prices.Tiers[tier]; ok {
-		return p
+		return sanePrice(p)
 	}
 	return h.prices.Miss
 }

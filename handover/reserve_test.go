@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -265,6 +266,39 @@ func TestFailuresOfEveryKindCountAsForEver(t *testing.T) {
 				t.Errorf("failed share %v after %v, want more: %v", h.times.Failed(), before, c.failed)
 			}
 		})
+	}
+}
+
+func TestStaticEngineHasNoReserve(t *testing.T) {
+	c := demoConfig()
+	c.Engines[0].Fence = FenceStatic
+	h, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Step(Priced{Sample: 1, Miss: 1})
+	if got := h.only(); got.Bytes != 0 || got.Why != whyStatic || got.Priced != nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestNothingInfiniteIsShown: the state is JSON, which knows no infinity.
+func TestNothingInfiniteIsShown(t *testing.T) {
+	h := insured(t)
+	for _, p := range []Priced{
+		{Sample: math.MaxFloat64, Miss: math.MaxFloat64, Tiers: map[string]float64{"gold": math.Inf(1)}},
+		{Sample: math.NaN(), Miss: 1}, {Sample: math.Inf(1), Miss: 1e-300}, {Sample: 1e-300, Miss: math.Inf(1)},
+	} {
+		p.At = h.now
+		h.Step(p)
+		for _, rate := range []float64{1e-300, mostSpeed, math.MaxFloat64} {
+			h.Step(TrainerRated{At: h.now, Trainer: "t0", Curve: []Rate{{1, rate}, {640 * mib, rate}}})
+			h.Step(Arrived{At: h.now + insureEvery, ID: "a", Engine: "llm", NeedBytes: 100 * mib, Tier: "gold", Promised: true})
+			h.Step(Finished{At: h.now + insureEvery, ID: "a"})
+			if _, err := json.Marshal(h.Snapshot()); err != nil {
+				t.Errorf("%+v, %v samples: %v", p, rate, err)
+			}
+		}
 	}
 }
 

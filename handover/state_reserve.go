@@ -12,7 +12,7 @@ import (
 // without prices.
 type ReserveState struct {
 	Bytes Bytes `json:"bytes"`
-	// Why is constant, priced, no_trainer, unrated, no_promise, no_arrival or off;
+	// Why is constant, priced, static, no_trainer, unrated, no_promise, no_arrival or off;
 	// Reason says it in a sentence.
 	Why    string       `json:"why"`
 	Reason string       `json:"reason"`
@@ -64,6 +64,9 @@ type PricedState struct {
 }
 
 func (h *Handover) reserveState(e *engine) ReserveState {
+	if e.cfg.Fence == FenceStatic {
+		return ReserveState{Why: whyStatic, Reason: "this engine's pool does not move: there is nothing to keep or to lend"}
+	}
 	if !h.priced() {
 		return ReserveState{Bytes: h.cfg.Reserve, Why: whyConstant, Reason: "policy.reserve; nothing is priced"}
 	}

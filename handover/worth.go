@@ -1,9 +1,12 @@
 package handover
 
-import "math"
-
-// mostRates bounds the points of a curve.
-const mostRates = 64
+const (
+	// mostRates bounds the points of a curve.
+	mostRates = 64
+	// mostSpeed bounds what a trainer may say of itself, and mostPrice what a config
+	// may: nothing that is derived of them is infinite.
+	mostSpeed, mostPrice = 1e9, 1e9
+)
 
 // worth is what memory is worth to a trainer: the corners of the least concave
 // curve above its measured speeds, from no memory and no speed on. A measured
@@ -16,7 +19,7 @@ type worth []Rate
 func newWorth(curve []Rate) worth {
 	hull := worth{{}}
 	for _, p := range curve[:min(len(curve), mostRates)] {
-		if p.Bytes <= hull[len(hull)-1].Bytes || !(p.SamplesPerSecond > 0) || math.IsInf(p.SamplesPerSecond, 0) {
+		if p.Bytes <= hull[len(hull)-1].Bytes || !(p.SamplesPerSecond > 0 && p.SamplesPerSecond <= mostSpeed) {
 			continue
 		}
 		for len(hull) > 1 && slope(hull[len(hull)-2], hull[len(hull)-1]) <= slope(hull[len(hull)-1], p) {
