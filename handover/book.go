@@ -87,7 +87,16 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	if promised {
 		late = h.times.Late(r.slack)
 	}
-	still := need - e.pred.Leaving(r.slack) // when its slack is over
+	none, some := e.pred.Leaving(r.slack)
+	missed := func(room Bytes) float64 { // when its slack is over
+		switch {
+		case need <= room:
+			return 0
+		case need-some <= room:
+			return late * none
+		}
+		return late
+	}
 	i := &b.intervals[which(h.off)]
 	b.arrivals++
 	i.Arrivals++
@@ -97,12 +106,8 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	} else if need > room-e.withheld() {
 		b.covered++
 	}
-	if still > room-e.withheld() {
-		b.shadowMisses += late
-	}
-	if still > room {
-		b.misses += late
-	} else if still > room-e.withheld() {
-		b.saved += late * h.missPrice(tier)
-	}
+	had, shadow := missed(room), missed(room-e.withheld())
+	b.misses += had
+	b.shadowMisses += shadow
+	b.saved += (shadow - had) * h.missPrice(tier)
 }

@@ -1,5 +1,7 @@
 package handover
 
+import "time"
+
 // Priced says what training and misses cost from now on. Prices are in any
 // currency: only their ratio counts. With Sample or Miss 0 nothing is priced and
 // the reserve is Config.Reserve.
@@ -27,6 +29,8 @@ type TrainerRated struct {
 	At      At
 	Trainer TrainerID
 	Curve   []Rate
+	// WorkLost is the training time thrown away or spent twice so far, for shrinks.
+	WorkLost time.Duration
 }
 
 // Rate is one point of a trainer's speed.

@@ -30,6 +30,8 @@ type insurance struct {
 	why     string
 	at      At // when it was last priced
 	stale   bool
+	// patience is how long the present excess is kept, 0 not priced.
+	patience time.Duration
 
 	exposure kvbudget.Exposure
 	calm     kvbudget.Arriving // arrivals while no handover is under way
@@ -105,6 +107,7 @@ func (h *Handover) cover(e *engine, demand, expected Bytes) {
 		in.reserve = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum)) - in.base
 	}
 	e.target = e.clamp(in.base + in.reserve)
+	in.patience = h.patience(e, max(e.bound-e.target, h.cfg.Quantum))
 	e.lend = max(e.target, e.clamp((expected + in.reserve).CeilTo(h.cfg.Quantum)))
 }
 
@@ -125,9 +128,10 @@ func (h *Handover) insure(e *engine) {
 	in.perByte = perByte
 	in.toll = in.exposure.Toll(h.times, h.missPrice)
 	c := kvbudget.Cover{
-		Phases:  [2]kvbudget.Phase{h.phase(e, calmWindow, 1-in.owing, &in.calm), h.phase(e, h.times.Around(h.cfg.Horizon), in.owing, &in.busy)},
 		PerByte: perByte * h.prices.Sample, Toll: in.toll.Price, Miss: h.prices.Miss, Step: h.cfg.Quantum, Most: e.cfg.Pool - in.base,
 	}
+	h.phases(e, c.Phases[:2], calmWindow, 1-in.owing, &in.calm)
+	h.phases(e, c.Phases[2:], h.times.Around(h.cfg.Horizon), in.owing, &in.busy)
 	switch {
 	case h.off:
 		in.reserve, in.why = 0, whyOff
@@ -150,14 +154,16 @@ func (h *Handover) insure(e *engine) {
 // calmWindow is a window in which hardly more than one request arrives.
 const calmWindow = time.Millisecond
 
-// phase is the requests that come in a window and the room that they find: what
-// the bound covers without a reserve, less what live requests are given of it,
-// plus what those will have given back when the slack of a request is over that
-// comes in the middle.
-func (h *Handover) phase(e *engine, window time.Duration, share float64, law *kvbudget.Arriving) kvbudget.Phase {
+// phases are the requests that come in a window and the room that they find:
+// what the bound covers without a reserve, less what live requests are given of
+// it, and without or with what those give back until the slack of a request is
+// over that comes in the middle.
+func (h *Handover) phases(e *engine, into []kvbudget.Phase, window time.Duration, share float64, law *kvbudget.Arriving) {
 	e.pred.Arriving(h.now, window, law)
-	room := e.ins.base - e.pred.Grown(h.cfg.Quantile) - e.foreign() + e.pred.Leaving(window/2+e.ins.toll.Slack)
-	return kvbudget.Phase{Share: share, Arriving: law, Room: room}
+	room := e.ins.base - e.pred.Grown(h.cfg.Quantile) - e.foreign()
+	none, some := e.pred.Leaving(window/2 + e.ins.toll.Slack)
+	into[0] = kvbudget.Phase{Share: share * none, Arriving: law, Room: room}
+	into[1] = kvbudget.Phase{Share: share * (1 - none), Arriving: law, Room: room + some}
 }
 
 // noteOverdue counts shrinks that are owed past their deadline as failed; one

@@ -55,6 +55,9 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	t.mayHold = max(t.mayHold, to)
 	t.epoch, t.open, t.proof, t.acked, t.proven, t.part = epoch, true, p, false, false, 0
 	t.readAt, t.readWait = 0, firstRead
+	if t.change.shrink && !renewed {
+		t.wear.shrinks++
+	}
 	h.order(Order{Epoch: epoch, Trainer: t.id, Bytes: to, Within: within, Reason: reason, Shrink: t.change.shrink, Floor: t.floor})
 }
 

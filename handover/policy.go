@@ -45,10 +45,14 @@ func (h *Handover) insured() time.Duration {
 // takes to move it twice: sixteen handovers, so that moving it costs training at
 // most an eighth of that time; and two mean gaps between arrivals, so that it was
 // not wanted by the last two of them. The horizon caps it: over a longer
-// time the forecast itself decides.
+// time the forecast itself decides. With prices it is what the excess costs
+// training instead (see patience).
 func (h *Handover) settling(e *engine) time.Duration {
 	if h.cfg.Settle > 0 {
 		return h.cfg.Settle
+	}
+	if h.priced() && e.ins.patience > 0 {
+		return e.ins.patience
 	}
 	wait := 16 * h.insured()
 	if perSecond, _ := e.pred.Arrivals.Rate(h.now); perSecond > 0 {

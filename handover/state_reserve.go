@@ -44,6 +44,9 @@ type PricedState struct {
 	// either, a second.
 	ToTraining float64 `json:"gib_to_training_per_second"`
 	ToRequests float64 `json:"gib_to_requests_per_second"`
+	// Patience is how long bytes that the engine does not need now are kept from
+	// training, 0 where it is not priced.
+	Patience time.Duration `json:"patience_ns"`
 	// Displaced is the training samples that the reserve has cost since the start and
 	// Spent their price; Saved is the price of the misses avoided.
 	Displaced float64 `json:"samples_displaced"`
@@ -77,7 +80,7 @@ func (h *Handover) reserveState(e *engine) ReserveState {
 			SamplePrice: h.prices.Sample, MissPrice: h.prices.Miss, Premium: in.premium, Loss: in.loss, Bare: in.bare,
 			Owing: in.owing, Window: in.busy.Window, Arrivals: in.busy.Mean, Late: in.toll.Late, Failed: h.times.Failed(),
 			SamplesPerGiB: in.perByte * float64(size.GiB), ToTraining: in.toTraining * float64(size.GiB), ToRequests: in.toRequests * float64(size.GiB),
-			Displaced: b.samples, Spent: b.spent, Saved: b.saved, Arrived: b.arrivals, Covered: b.covered, Short: b.short,
+			Patience: in.patience, Displaced: b.samples, Spent: b.spent, Saved: b.saved, Arrived: b.arrivals, Covered: b.covered, Short: b.short,
 			Misses: b.misses, ShadowMisses: b.shadowMisses, With: b.intervals[with], Without: b.intervals[without],
 		},
 	}

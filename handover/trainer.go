@@ -26,6 +26,7 @@ type trainer struct {
 	minBudget  Bytes // whole quanta
 	least      Bytes // whole quanta; what it keeps when suspended
 	worth      worth // what memory is worth to it, nil unknown
+	wear       wear
 
 	budget  Bytes // as last ordered
 	mayHold Bytes // the largest budget that it may still use

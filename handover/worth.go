@@ -49,10 +49,24 @@ func (w worth) perByte(budget Bytes) float64 {
 	return 0
 }
 
+// at is the samples a second with a budget.
+func (w worth) at(budget Bytes) float64 {
+	for i := 1; i < len(w); i++ {
+		if budget <= w[i].Bytes {
+			return w[i-1].SamplesPerSecond + slope(w[i-1], w[i])*float64(budget-w[i-1].Bytes)
+		}
+	}
+	if len(w) == 0 {
+		return 0
+	}
+	return w[len(w)-1].SamplesPerSecond
+}
+
 // onTrainerRated takes a trainer's curve.
 func (h *Handover) onTrainerRated(e TrainerRated) {
 	if t := h.trainer(e.Trainer); t != nil {
 		t.worth = newWorth(e.Curve)
+		t.wear.learn(e.WorkLost)
 	}
 }
 

@@ -190,12 +190,18 @@ func (p *Predictor) Expected(at, horizon time.Duration) Bytes {
 	return p.whole(Bytes(float64(p.mean)*stay + rate*p.residence*(1-stay)))
 }
 
-// Leaving is what the live requests give back within a time, less what they grow
-// by, on average; not below 0. They leave as in Expected.
-func (p *Predictor) Leaving(within time.Duration) Bytes {
-	left := float64(p.mean) * -math.Expm1(-within.Seconds()/p.residence)
+// Leaving is the probability that no live request ends within a time, and what
+// they give back on average if one does, less what they grow by; not below 0.
+// They leave as in Expected, each by itself.
+func (p *Predictor) Leaving(within time.Duration) (none float64, some Bytes) {
+	each := -math.Expm1(-within.Seconds() / p.residence)
+	none = math.Exp(-float64(p.live) * each)
+	if none >= 1 {
+		return 1, 0
+	}
+	left := float64(p.mean) * each / (1 - none)
 	grown := float64(p.live) * p.TokensPerSecond() * within.Seconds() * float64(p.Geometry.BytesPerToken)
-	return Bytes(max(0, left-grown))
+	return none, Bytes(max(0, left-grown))
 }
 
 // AtEnd is the most that a request may need at its end: its prompt and its

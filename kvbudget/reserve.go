@@ -24,8 +24,9 @@ const (
 // with docs/RESERVE.md for its critical ratio. Prices are in any currency.
 type Cover struct {
 	// Phases are when requests arrive: while no handover is under way, and while one
-	// is, which holds back what came since it began.
-	Phases [2]Phase
+	// is, which holds back what came since it began; each without and with others
+	// that leave in time.
+	Phases [4]Phase
 	// PerByte is the price of a byte kept from training, a second.
 	PerByte float64
 	// Toll is what it costs that a request finds no room, Miss the price of a miss.

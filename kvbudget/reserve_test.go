@@ -193,7 +193,7 @@ func TestReserveIsTheCriticalRatioWhereNeedsAreExponential(t *testing.T) {
 }
 
 // always is one phase all the time.
-func always(a *Arriving, room Bytes) [2]Phase { return [2]Phase{{Share: 1, Arriving: a, Room: room}} }
+func always(a *Arriving, room Bytes) [4]Phase { return [4]Phase{{Share: 1, Arriving: a, Room: room}} }
 
 func TestPhasesCountByTheirShare(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -202,7 +202,7 @@ func TestPhasesCountByTheirShare(t *testing.T) {
 	p.Arriving(at, time.Millisecond, &calm)
 	p.Arriving(at, time.Second, &busy)
 	loss := func(share float64) float64 {
-		c := Cover{Toll: 1, Phases: [2]Phase{{1 - share, &calm, 40 << 20}, {share, &busy, 80 << 20}}}
+		c := Cover{Toll: 1, Phases: [4]Phase{{1 - share, &calm, 40 << 20}, {share, &busy, 80 << 20}}}
 		return c.Loss(0)
 	}
 	if got, want := loss(0.25), 0.75*loss(0)+0.25*loss(1); math.Abs(got-want) > 1e-9 || loss(1) <= loss(0) {

@@ -11,6 +11,9 @@ import (
 	"github.com/lull-project/lull/trainer"
 )
 
+// mostLost bounds the work that a trainer may say it has lost.
+const mostLost = 100 * 365 * 24 * time.Hour
+
 // pricesEvery is how often the clock on the wall is asked for other prices.
 const pricesEvery = time.Second
 
@@ -118,10 +121,11 @@ func (l *loop) tellPrices() {
 	}
 }
 
-// ratedEvent is a report's rate curve in the core's words.
-func ratedEvent(at handover.At, id handover.TrainerID, curve []trainer.RatePoint) handover.Event {
-	ev := handover.TrainerRated{At: at, Trainer: id}
-	for _, p := range curve {
+// ratedEvent is a report's rate curve and lost work in the core's words.
+func ratedEvent(at handover.At, id handover.TrainerID, r trainer.Report) handover.Event {
+	lost := min(max(r.WorkLostSampleSeconds, 0), mostLost.Seconds())
+	ev := handover.TrainerRated{At: at, Trainer: id, WorkLost: time.Duration(lost * float64(time.Second))}
+	for _, p := range r.RateCurve {
 		ev.Curve = append(ev.Curve, handover.Rate{Bytes: p.Bytes, SamplesPerSecond: p.SamplesPerSec})
 	}
 	return ev

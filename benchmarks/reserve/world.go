@@ -38,7 +38,8 @@ type world struct {
 	since  time.Duration
 
 	samples float64 // made since the first request
-	shrinks int
+	shrinks int     // since the first request
+	paused  int     // shrinks since the start
 	misses  int
 	waits   int
 	arrived int
@@ -94,11 +95,11 @@ func (w *world) after(d time.Duration, do func()) {
 func (w *world) replay(ctx context.Context, rows []traces.Row, prices handover.Priced) error {
 	w.step(handover.EngineSeen{Engine: engineID, Bound: w.pool})
 	w.step(handover.Hello{Trainer: trainerID, Job: "job", Device: deviceID, Floor: floor, FloorKnown: true})
-	w.step(handover.TrainerRated{Trainer: trainerID, Curve: w.curve()})
 	if prices.Sample > 0 {
 		w.step(prices)
 	}
 	w.after(0, w.engine.turn)
+	w.after(time.Second, w.report)
 	for i, r := range rows {
 		w.after(start+r.At, func() { w.arrive(i, r) })
 	}
@@ -160,6 +161,7 @@ func (w *world) obey(o handover.Order) {
 	took := time.Millisecond
 	if o.Shrink {
 		w.shrinks++
+		w.paused++
 		if took = w.draw(); took < 0 {
 			return
 		}
@@ -201,6 +203,12 @@ func (w *world) curve() []handover.Rate {
 		out = append(out, handover.Rate{Bytes: w.pool * i / 16, SamplesPerSecond: w.speed(w.pool * i / 16)})
 	}
 	return out
+}
+
+// report is what the trainer says every second.
+func (w *world) report() {
+	w.step(handover.TrainerRated{At: w.now, Trainer: trainerID, Curve: w.curve(), WorkLost: time.Duration(w.paused) * pause})
+	w.after(time.Second, w.report)
 }
 
 func (w *world) setBudget(b size.Bytes) {
