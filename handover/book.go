@@ -71,8 +71,8 @@ const owingMemory = time.Minute
 
 // noteRise looks at the room that a request finds as it arrives, before anything
 // is ordered for it: with the reserve, and in the shadow without. What it lacks
-// comes by a handover, which is late with the probability that the measured times
-// give its slack, unless others are expected to have left enough by then. Without
+// comes by a handover, a new one or the one that is under way, which is late with
+// the probability that the measured times give its slack, unless others are expected to have left enough by then. Without
 // a promise nothing can be missed.
 func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	e := r.engine
@@ -85,7 +85,7 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	need, room := e.needsRoom(), e.usable()
 	late := 0.0
 	if promised {
-		late = h.times.Late(r.slack)
+		late = h.times.Goes(h.underWay(e), r.slack)
 	}
 	none, some := e.pred.Leaving(r.slack)
 	missed := func(room Bytes) float64 { // when its slack is over
@@ -110,4 +110,18 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	b.misses += had
 	b.shadowMisses += shadow
 	b.saved += (shadow - had) * h.missPrice(tier)
+}
+
+// underWay is how long the oldest shrink on the engine's devices has been owed, 0
+// where none is.
+func (h *Handover) underWay(e *engine) time.Duration {
+	age := time.Duration(0)
+	for _, d := range e.devices {
+		for _, t := range d.trainers {
+			if c := t.change; t.open && c != nil && c.shrink {
+				age = max(age, h.now-c.since)
+			}
+		}
+	}
+	return age
 }

@@ -126,12 +126,12 @@ func (h *Handover) insure(e *engine) {
 	h.noteOverdue()
 	perByte, beside, known := e.samplesPerByte()
 	in.perByte = perByte
-	in.toll = in.exposure.Toll(h.times, h.missPrice)
+	in.toll = in.exposure.Toll(h.times, h.cfg.Horizon, h.missPrice)
 	c := kvbudget.Cover{
-		PerByte: perByte * h.prices.Sample, Toll: in.toll.Price, Miss: h.prices.Miss, Step: h.cfg.Quantum, Most: e.cfg.Pool - in.base,
+		PerByte: perByte * h.prices.Sample, Miss: h.prices.Miss, Step: h.cfg.Quantum, Most: e.cfg.Pool - in.base,
 	}
-	h.phases(e, c.Phases[:2], calmWindow, 1-in.owing, &in.calm)
-	h.phases(e, c.Phases[2:], h.times.Around(h.cfg.Horizon), in.owing, &in.busy)
+	h.phases(e, c.Phases[:2], calmWindow, 1-in.owing, in.toll.Price, &in.calm)
+	h.phases(e, c.Phases[2:], h.times.Around(h.cfg.Horizon), in.owing, in.toll.Met, &in.busy)
 	switch {
 	case h.off:
 		in.reserve, in.why = 0, whyOff
@@ -158,12 +158,12 @@ const calmWindow = time.Millisecond
 // what the bound covers without a reserve, less what live requests are given of
 // it, and without or with what those give back until the slack of a request is
 // over that comes in the middle.
-func (h *Handover) phases(e *engine, into []kvbudget.Phase, window time.Duration, share float64, law *kvbudget.Arriving) {
+func (h *Handover) phases(e *engine, into []kvbudget.Phase, window time.Duration, share, toll float64, law *kvbudget.Arriving) {
 	e.pred.Arriving(h.now, window, law)
 	room := e.ins.base - e.pred.Grown(h.cfg.Quantile) - e.foreign()
 	none, some := e.pred.Leaving(window/2 + e.ins.toll.Slack)
-	into[0] = kvbudget.Phase{Share: share * none, Arriving: law, Room: room}
-	into[1] = kvbudget.Phase{Share: share * (1 - none), Arriving: law, Room: room + some}
+	into[0] = kvbudget.Phase{Share: share * none, Toll: toll, Arriving: law, Room: room}
+	into[1] = kvbudget.Phase{Share: share * (1 - none), Toll: toll, Arriving: law, Room: room + some}
 }
 
 // noteOverdue counts shrinks that are owed past their deadline as failed; one

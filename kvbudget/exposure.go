@@ -68,8 +68,9 @@ func (x *Exposure) rescale() {
 
 // Toll is what it costs on average that a request finds no room.
 type Toll struct {
-	// Price is the price of a miss times the probability of one.
-	Price float64
+	// Price is the price of a miss times the probability of one where a handover
+	// begins with the request, Met where one is under way already.
+	Price, Met float64
 	// Late is the share of requests whose slack the handover would outlast.
 	Late float64
 	// Slack is the mean slack of the requests that it makes late.
@@ -78,21 +79,24 @@ type Toll struct {
 
 // Toll weighs the slack against the times that handovers take, and each tier's
 // misses by their price.
-func (x *Exposure) Toll(t *Times, price func(tier string) float64) (toll Toll) {
+func (x *Exposure) Toll(t *Times, horizon time.Duration, price func(tier string) float64) (toll Toll) {
 	if x.total == 0 {
 		return toll
 	}
-	var late [lengthBucket]float64
+	var late, met [lengthBucket]float64
 	t.late(&late)
+	t.lateMet(horizon, &met)
 	lateSum, slackSum := 0.0, 0.0
 	for i := range x.tiers {
-		s, sum := &x.tiers[i], 0.0
+		s, sum, metSum := &x.tiers[i], 0.0, 0.0
 		for b, w := range s.w {
 			sum += w * late[b]
+			metSum += w * met[b]
 			slackSum += w * late[b] * edge(b)
 		}
 		lateSum += sum
 		toll.Price += sum / x.total * price(s.name)
+		toll.Met += metSum / x.total * price(s.name)
 	}
 	if lateSum > 0 {
 		toll.Slack = time.Duration(slackSum / lateSum * float64(timeUnit))

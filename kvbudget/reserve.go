@@ -17,7 +17,7 @@ const (
 // covers are kept from training. Keeping r bytes costs
 //
 //	premium(r) = PerByte · r                                      what training loses, a second
-//	loss(r)    = Toll · Σ Share · Short(Room + r) / window        what inference loses, a second
+//	loss(r)    = Σ Share · Toll · Short(Room + r) / window        what inference loses, a second
 //
 // and the reserve is the r with the least sum: the newsvendor's order quantity
 // (Arrow, Harris and Marschak, Optimal Inventory Policy, Econometrica 19, 1951),
@@ -29,15 +29,16 @@ type Cover struct {
 	Phases [4]Phase
 	// PerByte is the price of a byte kept from training, a second.
 	PerByte float64
-	// Toll is what it costs that a request finds no room, Miss the price of a miss.
-	Toll, Miss float64
+	// Miss is the price of a miss.
+	Miss float64
 	// Reserves are whole Steps, at most Most.
 	Step, Most Bytes
 }
 
 // Phase is a share of the time.
 type Phase struct {
-	Share float64
+	// Share is of the time, Toll what it costs that a request finds no room.
+	Share, Toll float64
 	// Arriving is the law of what comes before it finds new room, Room the bytes that
 	// it finds with no reserve.
 	Arriving *Arriving
@@ -52,10 +53,10 @@ func (c *Cover) Loss(r Bytes) float64 {
 	sum := 0.0
 	for _, p := range c.Phases {
 		if p.Share > 0 && p.Arriving.Window > 0 {
-			sum += p.Share * p.Arriving.Short(p.Room+r) / p.Arriving.Window.Seconds()
+			sum += p.Share * p.Toll * p.Arriving.Short(p.Room+r) / p.Arriving.Window.Seconds()
 		}
 	}
-	return c.Toll * sum
+	return sum
 }
 
 // Saving is what one more step of reserve saves inference, a byte and second:
@@ -68,7 +69,7 @@ func (c *Cover) Saving(r Bytes) float64 {
 // present one where that costs hardly more.
 func (c *Cover) Choose(present Bytes) Bytes {
 	n := int(c.Most / c.Step)
-	if n <= 0 || c.Toll <= 0 {
+	if n <= 0 {
 		return 0
 	}
 	perStep := max(c.PerByte*float64(c.Step), leastSaving*c.Miss)

@@ -141,8 +141,8 @@ func TestReserveIsNearTheBestOfEveryGridPoint(t *testing.T) {
 		c := Cover{
 			Phases: always(&law, Bytes(rapid.IntRange(0, 100).Draw(t, "room"))<<20), Step: 16 << 20, Most: 4 << 30,
 			PerByte: math.Exp(rapid.Float64Range(-12, 0).Draw(t, "price")) / (1 << 30), Miss: 1,
-			Toll: math.Exp(rapid.Float64Range(-12, 0).Draw(t, "toll")),
 		}
+		c.Phases[0].Toll = math.Exp(rapid.Float64Range(-12, 0).Draw(t, "toll"))
 		cost := func(r Bytes) float64 { return c.Premium(r) + c.Loss(r) }
 		got, want := c.Choose(0), Bytes(0)
 		for r := Bytes(0); r <= c.Most; r += c.Step {
@@ -180,7 +180,7 @@ func TestReserveIsTheCriticalRatioWhereNeedsAreExponential(t *testing.T) {
 		slices.Sort(demand)
 		for _, ratio := range []float64{0.2, 0.05, 0.01} {
 			lacking := 1.0 / (mean * block) / window.Seconds() // a toll of 1 for each mean need that is lacking
-			c := Cover{Phases: always(&law, 0), PerByte: ratio * lacking, Toll: 1, Miss: 1, Step: p.Geometry.Block(), Most: 1 << 44}
+			c := Cover{Phases: always(&law, 0), PerByte: ratio * lacking, Miss: 1, Step: p.Geometry.Block(), Most: 1 << 44}
 			got := float64(c.Choose(0)) / block
 			want := demand[int(float64(len(demand))*(1-ratio))]
 			cost := func(r float64) float64 { return c.Premium(Bytes(r*block)) + c.Loss(Bytes(r*block)) }
@@ -193,7 +193,9 @@ func TestReserveIsTheCriticalRatioWhereNeedsAreExponential(t *testing.T) {
 }
 
 // always is one phase all the time.
-func always(a *Arriving, room Bytes) [4]Phase { return [4]Phase{{Share: 1, Arriving: a, Room: room}} }
+func always(a *Arriving, room Bytes) [4]Phase {
+	return [4]Phase{{Share: 1, Toll: 1, Arriving: a, Room: room}}
+}
 
 func TestPhasesCountByTheirShare(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -202,7 +204,7 @@ func TestPhasesCountByTheirShare(t *testing.T) {
 	p.Arriving(at, time.Millisecond, &calm)
 	p.Arriving(at, time.Second, &busy)
 	loss := func(share float64) float64 {
-		c := Cover{Toll: 1, Phases: [4]Phase{{1 - share, &calm, 40 << 20}, {share, &busy, 80 << 20}}}
+		c := Cover{Phases: [4]Phase{{1 - share, 1, &calm, 40 << 20}, {share, 1, &busy, 80 << 20}}}
 		return c.Loss(0)
 	}
 	if got, want := loss(0.25), 0.75*loss(0)+0.25*loss(1); math.Abs(got-want) > 1e-9 || loss(1) <= loss(0) {
@@ -216,7 +218,8 @@ func TestReserveFollowsBothPrices(t *testing.T) {
 	var law Arriving
 	p.Arriving(at, 20*time.Millisecond, &law)
 	cover := func(perGiB, toll float64) Bytes {
-		c := Cover{Phases: always(&law, 0), PerByte: perGiB / (1 << 30), Toll: toll, Miss: 1, Step: 2 << 20, Most: 8 << 30}
+		c := Cover{Phases: always(&law, 0), PerByte: perGiB / (1 << 30), Miss: 1, Step: 2 << 20, Most: 8 << 30}
+		c.Phases[0].Toll = toll
 		return c.Choose(0)
 	}
 	small, large, dear := cover(1, 0.01), cover(1, 1), cover(30, 1)
@@ -233,7 +236,7 @@ func TestReserveStaysWhereMovingSavesLittle(t *testing.T) {
 	p, at := cameBy(rng, 10, lognormal(rng))
 	var law Arriving
 	p.Arriving(at, 20*time.Millisecond, &law)
-	c := Cover{Phases: always(&law, 0), PerByte: 1.0 / (1 << 30), Toll: 1, Miss: 1, Step: 2 << 20, Most: 8 << 30}
+	c := Cover{Phases: always(&law, 0), PerByte: 1.0 / (1 << 30), Miss: 1, Step: 2 << 20, Most: 8 << 30}
 	best := c.Choose(0)
 	for _, present := range []Bytes{best - 2<<20, best + 2<<20} {
 		if got := c.Choose(present); got != present {
@@ -252,7 +255,7 @@ func BenchmarkChooseReserve(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.Arriving(at, 20*time.Millisecond, &law)
-		c := Cover{Phases: always(&law, 0), PerByte: 1.0 / (1 << 30), Toll: 1, Miss: 1, Step: 16 << 20, Most: 60 << 30}
+		c := Cover{Phases: always(&law, 0), PerByte: 1.0 / (1 << 30), Miss: 1, Step: 16 << 20, Most: 60 << 30}
 		c.Choose(0)
 	}
 }

@@ -98,6 +98,33 @@ func (t *Times) late(share *[lengthBucket]float64) {
 	}
 }
 
+// lateMet is the probability that a handover which is under way at a random moment
+// goes on for d or longer, by the stationary excess of the measured times (Feller,
+// vol. 2, XI.4), ∫ P(T > t)dt from d on over E[T]; nobody goes on beyond the
+// horizon. It is written for the lower edge of every bin.
+func (t *Times) lateMet(horizon time.Duration, into *[lengthBucket]float64) {
+	unit, most := timeUnit.Seconds(), horizon.Seconds()
+	left, sum := t.failed, 0.0 // weight of those that go on, and its integral from the top down
+	for b := lengthBucket - 1; b >= 0; b-- {
+		lo, hi := edge(b)*unit, min(edge(b+1)*unit, most)
+		left += t.w[b]
+		sum += left * max(0, hi-lo)
+		into[b] = sum
+	}
+	for b := range into {
+		into[b] /= max(sum, 1e-300)
+	}
+}
+
+// Goes is the share of handovers that go on for d or longer of those that have
+// gone on for age.
+func (t *Times) Goes(age, d time.Duration) float64 {
+	if been := t.Late(age); been > 0 {
+		return min(1, t.Late(age+d)/been)
+	}
+	return 1
+}
+
 // Around is how long the handover takes that is under way at a random moment
 // when one is, E[T²]/E[T]: a long one is met for longer (Feller, An Introduction
 // to Probability Theory, vol. 2, I.4). None counts for more than the horizon,

@@ -82,7 +82,7 @@ func TestTollWeighsSlackByTiersPrice(t *testing.T) {
 	}
 	var x Exposure
 	price := func(tier string) float64 { return map[string]float64{"gold": 10, "": 1}[tier] }
-	if toll := x.Toll(h, price); toll.Price != 0 || x.Promised() {
+	if toll := x.Toll(h, time.Second, price); toll.Price != 0 || x.Promised() {
 		t.Errorf("before the first request: %+v", toll)
 	}
 	for range 1000 {
@@ -93,12 +93,40 @@ func TestTollWeighsSlackByTiersPrice(t *testing.T) {
 		x.Add("free", 50*time.Millisecond, true)      // always, for nothing
 		x.Add("gold", 20*1000*time.Millisecond, true) // never
 	}
-	toll := x.Toll(h, price)
+	toll := x.Toll(h, time.Second, price)
 	if math.Abs(toll.Late-0.5) > 0.01 || math.Abs(toll.Price-11.0/6) > 0.02 {
 		t.Errorf("got %+v, want half of them late and 11/6 a request", toll)
 	}
 	if toll.Slack < 45*time.Millisecond || toll.Slack > 50*time.Millisecond {
 		t.Errorf("the late ones had %v on the mean, want 50ms", toll.Slack)
+	}
+}
+
+// TestWhatIsLeftOfAHandoverUnderWay: of hundred handovers 99 take 10 ms and one
+// 1 s, so that one is under way for half of the time that any is.
+func TestWhatIsLeftOfAHandoverUnderWay(t *testing.T) {
+	h := NewTimes(time.Millisecond)
+	for i := range 20_000 {
+		if h.Learn(10 * time.Millisecond); i%100 == 99 {
+			h.Learn(time.Second)
+		}
+	}
+	var met [lengthBucket]float64
+	h.lateMet(2*time.Second, &met)
+	if got := met[durationBin(500*time.Millisecond)]; got < 0.2 || got > 0.3 {
+		t.Errorf("goes on for half a second more with %v, want a quarter", got)
+	}
+	if met[0] != 1 || met[durationBin(3*time.Second)] != 0 {
+		t.Errorf("goes on at all with %v, beyond the horizon with %v", met[0], met[durationBin(3*time.Second)])
+	}
+	if got := h.Goes(0, 100*time.Millisecond); got < 0.005 || got > 0.02 {
+		t.Errorf("a new one takes 100ms with %v, want one in hundred", got)
+	}
+	if got := h.Goes(50*time.Millisecond, 100*time.Millisecond); got < 0.99 {
+		t.Errorf("one that has taken 50ms goes on for 100ms with %v, want surely", got)
+	}
+	if got := h.Goes(time.Hour, time.Second); got < 0.99 {
+		t.Errorf("one that has taken an hour ends within a second with %v", 1-got)
 	}
 }
 
