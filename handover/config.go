@@ -43,8 +43,8 @@ type Config struct {
 	// Quantile is the forecast's quantile that a bound must cover. Default 0.95.
 	Quantile float64
 	// Horizon is how far the forecast looks when it decides to lend, and the
-	// longest that an unused bound waits before it is lent. Default 1 s: shorter
-	// makes training flap, longer lends less.
+	// longest that an unused bound waits before it is lent (with prices ten times
+	// that). Default 1 s: shorter makes training flap, longer lends less.
 	Horizon time.Duration
 	// Settle, when above 0, fixes the settling time, which else follows from what
 	// handovers take and how requests come: for comparison (lull bench reserve).

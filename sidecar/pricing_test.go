@@ -8,6 +8,7 @@ import (
 
 	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/trainer"
 )
 
 // monday is at eight in the morning, in Kolkata.
@@ -107,6 +108,20 @@ func TestIntervalsWithoutAReserveHaveTheirShareOfTheTime(t *testing.T) {
 	p.set(config.Prices{}, time.UTC)
 	if got := p.news(length, monday); len(got) != 2 || got[1] != (handover.ReserveOff{At: length}) {
 		t.Errorf("after a reload without prices: %+v, want the interval to end", got)
+	}
+}
+
+func TestReportIsRatedByItsCurveAndItsLostWork(t *testing.T) {
+	r := trainer.Report{RateCurve: []trainer.RatePoint{{Bytes: 7, SamplesPerSec: 8}}, WorkLostSampleSeconds: 1.5}
+	want := handover.TrainerRated{At: 1, Trainer: "t", Curve: []handover.Rate{{Bytes: 7, SamplesPerSecond: 8}}, WorkLost: 1500 * msec}
+	if got := ratedEvent(1, "t", r); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for said, want := range map[float64]time.Duration{-5: 0, 1e300: mostLost} {
+		r.WorkLostSampleSeconds = said
+		if got := ratedEvent(1, "t", r).(handover.TrainerRated).WorkLost; got != want {
+			t.Errorf("%v s lost: %v, want %v", said, got, want)
+		}
 	}
 }
 
