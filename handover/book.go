@@ -71,9 +71,8 @@ const owingMemory = time.Minute
 
 // noteRise looks at the room that a request finds as it arrives, before anything
 // is ordered for it: with the reserve, and in the shadow without. What it lacks
-// comes by a handover, a new one or the one that is under way, which is late with
-// the probability that the measured times give its slack, unless others are expected to have left enough by then. Without
-// a promise nothing can be missed.
+// comes by a handover, which is late with the probability that the measured times
+// give its slack. Without a promise nothing can be missed.
 func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	e := r.engine
 	in := &e.ins
@@ -81,36 +80,65 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	if !h.priced() || in.why == "" {
 		return
 	}
-	b := &in.book
-	need, room := e.needsRoom(), e.usable()
 	late := 0.0
-	if promised {
-		late = h.times.Goes(h.underWay(e), r.slack)
+	if age := h.awaited(e, r.live.Mean()); promised {
+		late = h.times.Goes(age, r.slack)
 	}
-	none, some := e.pred.Leaving(r.slack)
-	missed := func(room Bytes) float64 { // when its slack is over
-		switch {
-		case need <= room:
-			return 0
-		case need-some <= room:
-			return late * none
-		}
-		return late
-	}
+	b := &in.book
 	i := &b.intervals[which(h.off)]
 	b.arrivals++
 	i.Arrivals++
-	if need > room {
+	room := e.usable()
+	switch need := e.needsRoom(); {
+	case need > room:
 		b.short++
 		i.Short++
-	} else if need > room-e.withheld() {
+	case need > room-e.withheld():
 		b.covered++
 	}
-	had, shadow := missed(room), missed(room-e.withheld())
+	had, shadow := late*e.lacks(room, r.slack), late*e.lacks(room-e.withheld(), r.slack)
 	b.misses += had
 	b.shadowMisses += shadow
 	b.saved += (shadow - had) * h.missPrice(tier)
 }
+
+// lacks is the probability that the engine's need still exceeds that room when a
+// slack is over: others may have left by then.
+func (e *engine) lacks(room Bytes, slack time.Duration) float64 {
+	none, some := e.pred.Leaving(slack)
+	switch need := e.needsRoom(); {
+	case need <= room:
+		return 0
+	case need-some <= room:
+		return none
+	}
+	return 1
+}
+
+// awaited is the age of the handover that a request waits for which needs so
+// much: that of the one under way where it brings enough, else 0, since a new one
+// replaces it. How often it does is learned.
+func (h *Handover) awaited(e *engine, need Bytes) time.Duration {
+	age := h.underWay(e)
+	if age == 0 {
+		return 0
+	}
+	rides := 0.0
+	for _, d := range e.devices {
+		if e.target+need > e.kv()+max(0, d.free())+d.coming() {
+			age = 0
+		}
+	}
+	if age > 0 {
+		rides = 1
+	}
+	e.ins.rides += (rides - e.ins.rides) / ridesMemory
+	return age
+}
+
+// ridesMemory is how many requests that met a handover the share of those counts
+// which it brings enough for.
+const ridesMemory = 50
 
 // underWay is how long the oldest shrink on the engine's devices has been owed, 0
 // where none is.

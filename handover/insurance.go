@@ -38,6 +38,7 @@ type insurance struct {
 	busy     kvbudget.Arriving // and while one is
 	owed     bool              // one is, since the last Step
 	owing    float64           // share of the time with one under way, decayed
+	rides    float64           // share of the requests then that it brings enough for
 	book     book
 
 	perByte                float64 // samples a second that a byte is worth to training
@@ -131,7 +132,7 @@ func (h *Handover) insure(e *engine) {
 		PerByte: perByte * h.prices.Sample, Miss: h.prices.Miss, Step: h.cfg.Quantum, Most: e.cfg.Pool - in.base,
 	}
 	h.phases(e, c.Phases[:2], calmWindow, 1-in.owing, in.toll.Price, &in.calm)
-	h.phases(e, c.Phases[2:], h.times.Around(h.cfg.Horizon), in.owing, in.toll.Met, &in.busy)
+	h.phases(e, c.Phases[2:], h.times.Around(h.cfg.Horizon), in.owing, in.rides*in.toll.Met+(1-in.rides)*in.toll.Price, &in.busy)
 	switch {
 	case h.off:
 		in.reserve, in.why = 0, whyOff
