@@ -367,3 +367,22 @@ func TestSettleFixesTheSettlingTime(t *testing.T) {
 		t.Errorf("got %v and %v, want %v", got, of, c.Settle)
 	}
 }
+
+// TestRequestWaitsForTheHandoverUnderWayOnlyWhereThatBringsEnough: else a new
+// order replaces it, and the time begins anew.
+func TestRequestWaitsForTheHandoverUnderWayOnlyWhereThatBringsEnough(t *testing.T) {
+	h := insured(t)
+	e := h.engines[0]
+	if got := h.awaited(e, mib); got != 0 || e.ins.rides != 0 {
+		t.Errorf("%v while none is under way", got)
+	}
+	h.Step(Arrived{At: h.now + ms, ID: "a", Engine: "llm", NeedBytes: 200 * mib, Promised: true})
+	h.Step(Tick{At: h.now + 30*ms})
+	if got := h.awaited(e, 0); got != 30*ms || e.ins.rides <= 0 {
+		t.Errorf("waits for one that is %v old, rides %v; want 30ms and more than 0", got, e.ins.rides)
+	}
+	rides := e.ins.rides
+	if got := h.awaited(e, 100*mib); got != 0 || e.ins.rides >= rides {
+		t.Errorf("waits for one that is %v old, rides %v; want a new one and less than %v", got, e.ins.rides, rides)
+	}
+}

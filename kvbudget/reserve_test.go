@@ -259,3 +259,29 @@ func BenchmarkChooseReserve(b *testing.B) {
 		c.Choose(0)
 	}
 }
+
+func TestLeavingIsTheChanceThatNobodyDoesAndTheMeanIfSomebodyDoes(t *testing.T) {
+	p := NewPredictor(Geometry{BytesPerToken: 64 << 10, BlockTokens: 32}, 0)
+	if none, some := p.Leaving(time.Second); none != 1 || some != 0 {
+		t.Errorf("with nobody there %v, %v", none, some)
+	}
+	var live []*Live
+	for range 4 {
+		live = append(live, p.Admit(0, Spec{Need: 100 << 20}, time.Millisecond))
+	}
+	p.residence = 2
+	none, some := p.Leaving(time.Second)
+	each := 1 - math.Exp(-0.5)
+	left := 4 * each * float64(100<<20) / (1 - math.Exp(-4*each))
+	grown := 4 * p.TokensPerSecond() * float64(64<<10)
+	if math.Abs(none-math.Exp(-4*each)) > 1e-9 || math.Abs(float64(some)-left+grown) > 1 {
+		t.Errorf("nobody leaves with %v, else %v; want %v and %v", none, some, math.Exp(-4*each), Bytes(left-grown))
+	}
+	for _, r := range live {
+		p.Drop(r)
+	}
+	p.Admit(0, Spec{Need: 1}, time.Millisecond)
+	if _, some := p.Leaving(time.Second); some != 0 {
+		t.Errorf("one that grows by more than it has gives back %v", some)
+	}
+}
