@@ -15,7 +15,7 @@ import (
 // run.
 func BenchCommand() *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Measure what Lull itself costs", Args: cobra.NoArgs}
-	c.AddCommand(benchProxyCommand(), benchPeersCommand(), benchCoreCommand())
+	c.AddCommand(benchProxyCommand(), benchPeersCommand(), benchCoreCommand(), benchReserveCommand())
 	return c
 }
 

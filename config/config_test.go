@@ -127,7 +127,9 @@ func TestWhatCannotComeIntoPlayIsWarnedOf(t *testing.T) {
 		"interference: {yield: auto, pace: auto}\nslo: {e2e: 5s}":                   {"interference.yield: got auto" + nobody, "interference.pace: got auto" + nobody},
 		"interference: {yield: auto, pace: auto}\nslo: {ttft: 1s}":                  nil,
 		"interference: {yield: auto, pace: auto}\nslo: {overrides: {ttft_max: 1s}}": nil,
-		"proxy: {failover: true}": {"proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve"},
+		"policy: {prices: {sample: 1, miss: 1}}\nslo: {tbt: 1s}":                    {"policy.prices: got prices without an objective on TTFT, want slo.ttft or an entry of slo.objectives or slo.overrides that promises one: the reserve is then 0, nobody can miss what nobody promised"},
+		"policy: {prices: {sample: 1, miss: 1}}\nslo: {ttft: 1s}":                   nil,
+		"proxy: {failover: true}":                                                   {"proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve"},
 	} {
 		f, err := Parse([]byte(minimal + text))
 		if got := f.Warnings(); err != nil || !slices.Equal(got, want) {
@@ -177,7 +179,7 @@ func TestPrintedDefaultIsAValidFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := Default()
-	if f.Policy != d.Policy || f.Admission != d.Admission || f.Trainers.Lease != d.Trainers.Lease || f.Listen != d.Listen ||
+	if len(Diff(File{Policy: f.Policy}, File{Policy: d.Policy})) > 0 || f.Admission != d.Admission || f.Trainers.Lease != d.Trainers.Lease || f.Listen != d.Listen ||
 		f.Proxy != d.Proxy || f.StateDir != d.StateDir || f.Telemetry != d.Telemetry || f.Trainers.Socket != d.Trainers.Socket ||
 		f.Trainers.OnStop != d.Trainers.OnStop || len(f.Auth.Keys) > 0 {
 		t.Errorf("the example's values differ from the defaults:\n%+v\n%+v", f, d)

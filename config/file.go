@@ -118,6 +118,7 @@ type Policy struct {
 	StaticKVFrac float64       `koanf:"static_kv_frac"`
 	Quantum      size.Bytes    `koanf:"quantum"`
 	Reserve      size.Bytes    `koanf:"reserve"`
+	Prices       Prices        `koanf:"prices"`
 	Quantile     float64       `koanf:"quantile"`
 	Horizon      time.Duration `koanf:"horizon"`
 }

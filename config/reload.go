@@ -44,17 +44,17 @@ func diff(key string, a, b reflect.Value, keys *[]string) {
 
 // live are the sections and keys that a running sidecar takes over. The rest is
 // bound to sockets, locks, the ledger or what trainers were told on connecting.
-var live = []string{"slo", "auth", "proxy", "interference", "trainers.on_stop"}
+var live = []string{"slo", "auth", "proxy", "interference", "trainers.on_stop", "policy.prices"}
 
 // Reload is f with what can be taken over from next while requests run: the
-// objectives, the data path's limits and keys, and the address of an engine that is
+// objectives, the prices, the data path's limits and keys, and the address of an engine that is
 // on no device. changed are the keys that were taken over, restart those that were
 // not. Both files must be valid; merged may still not be, where next depends on
 // what was not taken over.
 func (f File) Reload(next File) (merged File, changed, restart []string) {
 	merged = f
 	merged.SLO, merged.Auth, merged.Proxy, merged.Interference = next.SLO, next.Auth, next.Proxy, next.Interference
-	merged.Trainers.OnStop = next.Trainers.OnStop
+	merged.Trainers.OnStop, merged.Policy.Prices = next.Trainers.OnStop, next.Policy.Prices
 	merged.Engines = slices.Clone(f.Engines)
 	taken := slices.Clone(live)
 	for i := range min(len(f.Engines), len(next.Engines)) {

@@ -38,6 +38,7 @@ func TestReloadTakesOverWhatARunningSidecarCan(t *testing.T) {
 		"devices":          {func(f *File) { f.Devices[0].Capacity++ }, nil, []string{"devices[0].capacity"}},
 		"trainers":         {func(f *File) { f.Trainers.Lease++; f.Trainers.AllowUIDs = []int{7} }, nil, []string{"trainers.allow_uids", "trainers.lease"}},
 		"policy and queue": {func(f *File) { f.Policy.Quantile, f.Admission.QueueLimit = 0.5, 1 }, nil, []string{"policy.quantile", "admission.queue_limit"}},
+		"prices":           {func(f *File) { f.Policy.Prices.Sample, f.Policy.Prices.Miss = 1, 2 }, []string{"policy.prices.sample", "policy.prices.miss"}, nil},
 		"both kinds":       {func(f *File) { f.StateDir, f.SLO.E2E, f.Telemetry.LogLevel = "/x", 9, "debug" }, []string{"slo.e2e"}, []string{"state_dir", "telemetry.log_level"}},
 	} {
 		t.Run(name, func(t *testing.T) {

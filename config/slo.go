@@ -118,6 +118,16 @@ func (s SLO) Promises() bool {
 	return s.Overrides.TTFTMax+s.Overrides.TPOTMax > 0
 }
 
+// PromisesTTFT says that some request may be promised a time to first token.
+func (s SLO) PromisesTTFT() bool {
+	for _, o := range s.Declared() {
+		if o.TTFT.Base > 0 {
+			return true
+		}
+	}
+	return s.Overrides.TTFTMax > 0
+}
+
 func (l Limits) objective(name, model, tier string) slo.Objective {
 	target := func(share float64) slo.Target {
 		t, _ := slo.TargetOf(share) // validate has read it; 0 stays 0, the default

@@ -52,6 +52,9 @@ func (f File) Validate() error {
 	if err := f.Core().Validate(); err != nil {
 		return err
 	}
+	if err := f.Policy.Prices.validate(f.SLO); err != nil {
+		return err
+	}
 	devices, err := f.validateDevices()
 	if err != nil {
 		return err

@@ -8,6 +8,9 @@ func (f File) Warnings() []string {
 	if f.Proxy.Failover && len(f.Engines) < 2 {
 		found = append(found, "proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve")
 	}
+	if f.Policy.Prices.Priced() && !f.SLO.PromisesTTFT() {
+		found = append(found, "policy.prices: got prices without an objective on TTFT, want slo.ttft or an entry of slo.objectives or slo.overrides that promises one: the reserve is then 0, nobody can miss what nobody promised")
+	}
 	if f.SLO.Promises() {
 		return found
 	}

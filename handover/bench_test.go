@@ -43,6 +43,32 @@ func BenchmarkStepArrivedAndFinished(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N), "ns/step")
 }
 
+// BenchmarkStepThatPricesTheReserve is the dearest step: it prices, as one in
+// every insureEvery does, under slow handovers, so that there is much to choose.
+func BenchmarkStepThatPricesTheReserve(b *testing.B) {
+	for _, live := range []int{50, 1000} {
+		b.Run(strconv.Itoa(live), func(b *testing.B) {
+			h := busy(b)
+			for i := live; i < 1000; i++ {
+				h.Step(Finished{At: time.Second, ID: id(i), PromptTokens: 300, OutputTokens: 60})
+			}
+			for range 1000 {
+				h.times.Learn(300 * ms)
+			}
+			h.Step(Priced{At: time.Second, Sample: 0.001, Miss: 1})
+			h.Step(TrainerRated{At: time.Second, Trainer: "t0", Curve: []Rate{{size.GiB, 10}, {60 * size.GiB, 40}}})
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				at := time.Second + time.Duration(i)*insureEvery
+				h.Step(Arrived{At: at, ID: "new", Engine: "llm", PromptBytes: 1400, Slack: 100 * ms, Promised: true})
+				h.Step(Finished{At: at, ID: "new", PromptTokens: 300, OutputTokens: 60})
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "ns/pair")
+		})
+	}
+}
+
 func BenchmarkStepProgressedBatch(b *testing.B) {
 	h := busy(b)
 	counts := make([]Progress, 1000)

@@ -43,9 +43,12 @@ type Config struct {
 	// Quantile is the forecast's quantile that a bound must cover. Default 0.95.
 	Quantile float64
 	// Horizon is how far the forecast looks when it decides to lend, and the
-	// longest that an unused bound waits before it is lent. Default 1 s: shorter
-	// makes training flap, longer lends less.
+	// longest that an unused bound waits before it is lent (with prices ten times
+	// that). Default 1 s: shorter makes training flap, longer lends less.
 	Horizon time.Duration
+	// Settle, when above 0, fixes the settling time, which else follows from what
+	// handovers take and how requests come: for comparison (lull bench reserve).
+	Settle time.Duration
 	// Grace is how long after the first event trainers of an earlier session have
 	// to say hello: until then bytes that nobody claims do not count as free, and
 	// no bound rises. Default 2 s: shorter than a trainer's reconnection and a
@@ -152,6 +155,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("policy.quantile: got %v, want a fraction in (0, 1)", c.Quantile)
 	case c.Horizon <= 0:
 		return fmt.Errorf("policy.horizon: got %v, want more than 0", c.Horizon)
+	case c.Settle < 0:
+		return fmt.Errorf("policy.settle: got %v, want 0 or more", c.Settle)
 	case c.Grace < 0:
 		return fmt.Errorf("policy.grace: got %v, want 0 or more", c.Grace)
 	}

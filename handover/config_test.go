@@ -22,6 +22,7 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		{func(c *Config) { c.QueueLimit = -1 }, `admission.queue_limit: got -1, want more than 0`},
 		{func(c *Config) { c.Quantile = 1 }, `policy.quantile: got 1, want a fraction in (0, 1)`},
 		{func(c *Config) { c.Horizon = -ms }, `policy.horizon: got -1ms, want more than 0`},
+		{func(c *Config) { c.Settle = -ms }, `policy.settle: got -1ms, want 0 or more`},
 		{func(c *Config) { c.Grace = -ms }, `policy.grace: got -1ms, want 0 or more`},
 		{func(c *Config) { c.Devices[0].Capacity = 0 }, `devices.d0.capacity: got 0B, want more than 0`},
 		{func(c *Config) { c.Devices[0].Headroom = 2000 * mib }, `devices.d0.headroom: got 2.0GiB, want at least 0 and below the capacity 1.0GiB`},

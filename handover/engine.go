@@ -36,6 +36,7 @@ type engine struct {
 	missed             Bytes    // the bound that they need; 0 when nothing is short
 
 	delay allocDelay
+	ins   insurance
 
 	target, lend Bytes // see forecast
 	wish         Bytes // planned bound of this Step

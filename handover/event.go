@@ -30,6 +30,10 @@ type Arrived struct {
 	NeedBytes Bytes
 	// Slack is the time that the TTFT objective can spare for waiting.
 	Slack time.Duration
+	// Tier names the request's price of a miss, Promised says that it was promised a
+	// TTFT at all.
+	Tier     string
+	Promised bool
 	// CanReroute says that another engine could serve it; no decision uses it yet.
 	CanReroute bool
 }

@@ -22,6 +22,9 @@ type Handover struct {
 	queue    []*request // held, least slack first
 	arrival  *request   // arrived in this Step and not yet answered
 	tail     tail
+	times    *kvbudget.Times // of shrinks, failures included; tail has no failures
+	prices   Priced
+	off      bool // no priced reserves for now
 
 	count uint32 // epochs given
 	seq   uint64 // requests seen
@@ -38,7 +41,7 @@ func New(cfg Config) (*Handover, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("handover config: %w", err)
 	}
-	h := &Handover{cfg: cfg, requests: map[RequestID]*request{}, tail: newTail(cfg.AckWithin)}
+	h := &Handover{cfg: cfg, requests: map[RequestID]*request{}, tail: newTail(cfg.AckWithin), times: kvbudget.NewTimes(cfg.AckWithin)}
 	for _, d := range cfg.Devices {
 		h.devices = append(h.devices, &device{cfg: d, capacity: d.Capacity})
 	}
@@ -89,6 +92,7 @@ func (h *Handover) Step(e Event) []Action {
 	h.serveQueue()
 	h.answerArrival()
 	h.checkLedger()
+	h.noteOwed()
 	h.sleep()
 	acts := append(h.orders, h.bounds...)
 	return append(acts, h.rest...)
@@ -129,6 +133,12 @@ func (h *Handover) dispatch(e Event) {
 		h.onTrainerSeen(e)
 	case CapacitySeen:
 		h.onCapacitySeen(e)
+	case Priced:
+		h.onPriced(e)
+	case ReserveOff:
+		h.onReserveOff(e)
+	case TrainerRated:
+		h.onTrainerRated(e)
 	default:
 		panic(fmt.Sprintf("handover: event %T has no handler", e))
 	}

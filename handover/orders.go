@@ -37,9 +37,13 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 		reason = t.change.reason
 	}
 	if !renewed {
+		old := t.change
 		h.finish(t, "superseded")
 		shrink := to < t.budget
-		t.change = &change{reason: reason, shrink: shrink, from: t.budget, to: to, bytesAt: t.bytes, decided: h.now, within: within}
+		t.change = &change{reason: reason, shrink: shrink, from: t.budget, to: to, bytesAt: t.bytes, decided: h.now, within: within, since: h.now}
+		if shrink && t.open && old != nil && old.shrink {
+			t.change.since, t.change.failed, t.change.failure = old.since, old.failed, old.failure
+		}
 	}
 	switch {
 	case renewed:
@@ -51,6 +55,9 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	t.mayHold = max(t.mayHold, to)
 	t.epoch, t.open, t.proof, t.acked, t.proven, t.part = epoch, true, p, false, false, 0
 	t.readAt, t.readWait = 0, firstRead
+	if t.change.shrink && !renewed {
+		t.wear.shrinks++
+	}
 	h.order(Order{Epoch: epoch, Trainer: t.id, Bytes: to, Within: within, Reason: reason, Shrink: t.change.shrink, Floor: t.floor})
 }
 
@@ -87,6 +94,7 @@ func (h *Handover) settle(j *job) {
 		t.readAt = 0
 		if c := t.change; c != nil && c.shrink {
 			h.tail.learn(h.now - c.decided)
+			h.tookTime(t, c)
 		}
 		h.finish(t, "confirmed")
 	}
@@ -100,6 +108,9 @@ func (h *Handover) finish(t *trainer, result string) {
 	t.change = nil
 	if c == nil || c.from == c.to {
 		return
+	}
+	if c.shrink && (result == "gone" || result == "unconfirmed") {
+		h.failed(c)
 	}
 	done := HandoverDone{
 		Epoch: t.epoch, Trainer: t.id, Shrink: c.shrink, Reason: c.reason,

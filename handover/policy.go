@@ -20,6 +20,10 @@ func (h *Handover) forecast(e *engine) {
 	demand := e.pred.Demand(h.now, h.insured(), h.cfg.Quantile) + e.foreign()
 	demand = max(demand, e.missed)
 	expected := e.pred.Expected(h.now, h.settling(e)) + e.foreign()
+	if h.priced() {
+		h.cover(e, demand, expected)
+		return
+	}
 	e.target = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum))
 	e.lend = max(e.target, e.clamp((expected + h.cfg.Reserve).CeilTo(h.cfg.Quantum)))
 }
@@ -41,8 +45,15 @@ func (h *Handover) insured() time.Duration {
 // takes to move it twice: sixteen handovers, so that moving it costs training at
 // most an eighth of that time; and two mean gaps between arrivals, so that it was
 // not wanted by the last two of them. The horizon caps it: over a longer
-// time the forecast itself decides.
+// time the forecast itself decides. With prices it is what the excess costs
+// training instead (see patience).
 func (h *Handover) settling(e *engine) time.Duration {
+	if h.cfg.Settle > 0 {
+		return h.cfg.Settle
+	}
+	if h.priced() && e.ins.patience > 0 {
+		return e.ins.patience
+	}
 	wait := 16 * h.insured()
 	if perSecond, _ := e.pred.Arrivals.Rate(h.now); perSecond > 0 {
 		gaps := time.Duration(2 / perSecond * float64(time.Second))
@@ -53,6 +64,9 @@ func (h *Handover) settling(e *engine) time.Duration {
 
 // settling of a device is that of its slowest engine.
 func (h *Handover) settlingOf(d *device) time.Duration {
+	if h.cfg.Settle > 0 {
+		return h.cfg.Settle
+	}
 	wait := min(16*h.insured(), h.cfg.Horizon)
 	for _, e := range d.engines {
 		wait = max(wait, h.settling(e))

@@ -146,6 +146,7 @@ func (w *world) arrive(e *worldEngine) {
 	w.slack[id] = time.Duration(rapid.SampledFrom([]int{0, 5, 50, 500}).Draw(w.t, "slack")) * ms
 	w.step(Arrived{
 		At: w.now, ID: id, Engine: e.id, PromptBytes: rapid.IntRange(0, 8000).Draw(w.t, "prompt"), Slack: w.slack[id],
+		Tier: rapid.SampledFrom([]string{"", "gold"}).Draw(w.t, "tier"), Promised: w.priced,
 		NeedBytes: Bytes(rapid.SampledFrom([]int{0, 0, 20, 150}).Draw(w.t, "need")) * mib, MaxTokens: rapid.IntRange(0, 500).Draw(w.t, "max"),
 	})
 	if _, held := w.held[id]; !held && w.ended[id] == "" {
@@ -351,6 +352,19 @@ func (w *world) hello(tr *worldTrainer) {
 		At: w.now, Trainer: tr.id, Job: tr.job, Device: tr.dev, Floor: tr.floor, FloorKnown: tr.known,
 		Ceiling: tr.ceiling, Held: tr.held, LastEpoch: tr.epoch, MinBudget: 16 * mib,
 	})
+	if w.priced {
+		w.price(tr)
+	}
+}
+
+// price changes the prices and tells a trainer's speed.
+func (w *world) price(tr *worldTrainer) {
+	sample := rapid.SampledFrom([]float64{0, 1e-6, 1e-3, 1}).Draw(w.t, "sample")
+	w.step(Priced{At: w.now, Sample: sample, Miss: 1, Tiers: map[string]float64{"gold": 10}})
+	w.step(ReserveOff{At: w.now, Off: rapid.IntRange(0, 9).Draw(w.t, "off") == 0})
+	w.step(TrainerRated{At: w.now, Trainer: tr.id, Curve: []Rate{
+		{16 * mib, rapid.Float64Range(-1, 20).Draw(w.t, "slow")}, {200 * mib, rapid.Float64Range(-1, 40).Draw(w.t, "fast")},
+	}})
 }
 
 func (w *world) die(tr *worldTrainer) {

@@ -26,6 +26,9 @@ type replay struct {
 	todo schedule
 
 	ackMin, ackSpread time.Duration
+	lost              float64 // share of shrinks whose ack never comes
+	slack             time.Duration
+	promised          bool
 
 	bound, held    Bytes
 	boundEpoch     Epoch
@@ -112,7 +115,7 @@ func newReplay(t testing.TB, c Config, seed int64) *replay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &replay{h: h, rng: rand.New(rand.NewSource(seed)), bound: demoElastic, byID: map[RequestID]*served{}, ackMin: 2 * ms, ackSpread: 6 * ms}
+	w := &replay{h: h, rng: rand.New(rand.NewSource(seed)), bound: demoElastic, byID: map[RequestID]*served{}, ackMin: 2 * ms, ackSpread: 6 * ms, slack: 100 * ms}
 	w.after(0, w.sample)
 	w.after(ms, func() {
 		w.step(Hello{At: w.now, Trainer: "t0", Job: "gpt", Device: "d0", Floor: demoFloor, FloorKnown: true, MinBudget: 16 * mib})
@@ -141,6 +144,9 @@ func (w *replay) perform(a Action) {
 		b := a.Bytes
 		delay := w.ackMin + time.Duration(w.rng.Int63n(int64(w.ackSpread)))
 		w.setBudget(max(b, w.budget)) // grants hold at once
+		if a.Shrink && w.lost > 0 && w.rng.Float64() < w.lost {
+			return
+		}
 		w.after(delay, func() {
 			if w.h.trainer("t0").epoch != a.Epoch {
 				return
@@ -263,7 +269,7 @@ func (w *replay) engineStep() {
 
 func (w *replay) arrive(id RequestID, prompt, answer int) {
 	w.byID[id] = &served{id: id, prompt: max(prompt, 1), answer: max(answer, 1), arrived: w.now}
-	w.step(Arrived{At: w.now, ID: id, Engine: "llm", PromptBytes: prompt * 6, Slack: 100 * ms})
+	w.step(Arrived{At: w.now, ID: id, Engine: "llm", PromptBytes: prompt * 6, Slack: w.slack, Promised: w.promised})
 }
 
 // load schedules requests like the demo's slice of a conversation trace: 10 a

@@ -71,6 +71,7 @@ type EngineState struct {
 	Fenced     bool          `json:"fenced"`
 	Down       bool          `json:"down"`
 	Live       int           `json:"live"`
+	Reserve    ReserveState  `json:"reserve"`
 }
 
 // TrainerState is one trainer.
@@ -125,7 +126,9 @@ func (h *Handover) Snapshot() State {
 		s.Devices = append(s.Devices, d.state())
 	}
 	for _, e := range h.engines {
-		s.Engines = append(s.Engines, e.state())
+		es := e.state()
+		es.Reserve = h.reserveState(e)
+		s.Engines = append(s.Engines, es)
 	}
 	for _, t := range h.trainers {
 		s.Trainers = append(s.Trainers, t.state())

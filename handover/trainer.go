@@ -3,6 +3,8 @@ package handover
 import (
 	"sort"
 	"time"
+
+	"github.com/lull-project/lull/kvbudget"
 )
 
 // proof is what an order needs before it is done.
@@ -23,6 +25,8 @@ type trainer struct {
 	floorKnown bool
 	minBudget  Bytes // whole quanta
 	least      Bytes // whole quanta; what it keeps when suspended
+	worth      worth // what memory is worth to it, nil unknown
+	wear       wear
 
 	budget  Bytes // as last ordered
 	mayHold Bytes // the largest budget that it may still use
@@ -61,6 +65,11 @@ type change struct {
 	decided, acked At
 	within         time.Duration
 	how            string
+	// since is when the first of the shrinks was decided that this one replaces
+	// unfinished: nobody has had the memory since.
+	since   At
+	failed  bool // counted as one that takes for ever
+	failure kvbudget.Failure
 }
 
 // job is the trainers whose order is one order.

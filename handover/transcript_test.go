@@ -34,9 +34,10 @@ func TestTranscripts(t *testing.T) {
 }
 
 type scenario struct {
-	h      *Handover
-	ledger map[DeviceID]string
-	engine EngineID
+	h       *Handover
+	ledger  map[DeviceID]string
+	engine  EngineID
+	reserve string
 }
 
 // args are the key=value pairs of one line.
@@ -64,6 +65,18 @@ func (a args) number(t *testing.T, key string) int {
 		t.Fatalf("%s: %v", key, err)
 	}
 	return n
+}
+
+func (a args) float(t *testing.T, key string) float64 {
+	v, ok := a[key]
+	if !ok {
+		return 0
+	}
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", key, err)
+	}
+	return f
 }
 
 func (a args) duration(t *testing.T, key string, otherwise time.Duration) time.Duration {
@@ -133,7 +146,7 @@ func (s *scenario) config(t *testing.T, d *datadriven.TestData) string {
 	if err != nil {
 		return err.Error()
 	}
-	s.h, s.ledger, s.engine = h, map[DeviceID]string{}, c.Engines[0].ID
+	s.h, s.ledger, s.engine, s.reserve = h, map[DeviceID]string{}, c.Engines[0].ID, showReserve(h.Snapshot().Engines[0].Reserve)
 	return "ok"
 }
 
@@ -145,6 +158,16 @@ func (s *scenario) start(t *testing.T, d *datadriven.TestData) string {
 	for _, c := range d.CmdArgs {
 		a[c.Key] = strings.Join(c.Vals, ",")
 	}
+	s.bringUp(t, a)
+	var out strings.Builder
+	for _, d := range s.h.Snapshot().Devices {
+		s.ledger[d.ID] = showLedger(d)
+		fmt.Fprintln(&out, s.ledger[d.ID])
+	}
+	return out.String()
+}
+
+func (s *scenario) bringUp(t *testing.T, a args) {
 	var auto func(acts []Action)
 	now := At(0)
 	auto = func(acts []Action) {
@@ -176,12 +199,6 @@ func (s *scenario) start(t *testing.T, d *datadriven.TestData) string {
 			auto(s.h.Step(EngineSeen{At: now, Engine: e.cfg.ID}))
 		}
 	}
-	var out strings.Builder
-	for _, d := range s.h.Snapshot().Devices {
-		s.ledger[d.ID] = showLedger(d)
-		fmt.Fprintln(&out, s.ledger[d.ID])
-	}
-	return out.String()
 }
 
 func (s *scenario) play(t *testing.T, input string) string {
@@ -200,6 +217,10 @@ func (s *scenario) play(t *testing.T, input string) string {
 				s.ledger[d.ID] = l
 				fmt.Fprintf(&out, "    = %s\n", l)
 			}
+		}
+		if r := showReserve(s.h.Snapshot().Engines[0].Reserve); r != s.reserve {
+			s.reserve = r
+			fmt.Fprintf(&out, "    = reserve=%s\n", r)
 		}
 	}
 	return out.String()
@@ -223,7 +244,7 @@ func (s *scenario) event(t *testing.T, line string) Event {
 	case "arrive":
 		return Arrived{
 			At: at, ID: RequestID(a["id"]), Engine: eng, PromptBytes: a.number(t, "prompt"), MaxTokens: a.number(t, "max"),
-			NeedBytes: a.bytes(t, "need", 0), Slack: a.duration(t, "slack", 100*ms),
+			NeedBytes: a.bytes(t, "need", 0), Slack: a.duration(t, "slack", 100*ms), Tier: a["tier"], Promised: a["promised"] == "true",
 		}
 	case "progress":
 		return Progressed{At: at, Counts: []Progress{{ID: RequestID(a["id"]), OutputTokens: a.number(t, "out")}}}
@@ -245,6 +266,10 @@ func (s *scenario) event(t *testing.T, line string) Event {
 		return BoundSet{At: at, Engine: eng, Epoch: a.epoch(t, "epoch"), Bound: a.bytes(t, "bound", 0), Held: a.bytes(t, "held", 0)}
 	case "bound-failed":
 		return BoundFailed{At: at, Engine: eng, Epoch: a.epoch(t, "epoch")}
+	case "prices":
+		return Priced{At: at, Sample: a.float(t, "sample"), Miss: a.float(t, "miss"), Tiers: map[string]float64{"gold": a.float(t, "gold")}}
+	case "reserve-off":
+		return ReserveOff{At: at, Off: a["off"] == "true"}
 	case "capacity":
 		return CapacitySeen{At: at, Device: DeviceID(a.or("d", "d0")), Capacity: a.bytes(t, "capacity", 0)}
 	}
@@ -264,6 +289,8 @@ func (s *scenario) trainerEvent(t *testing.T, line string, at At, kind string, t
 		return Acked{At: at, Trainer: tr, Epoch: a.epoch(t, "epoch"), Held: a.bytes(t, "held", 0), How: a.or("how", "drop")}
 	case "floor":
 		return FloorAsked{At: at, Trainer: tr, Floor: a.bytes(t, "floor", 0)}
+	case "rated": // by one point: samples a second with so many bytes
+		return TrainerRated{At: at, Trainer: tr, Curve: []Rate{{a.bytes(t, "bytes", 0), a.float(t, "samples")}}}
 	case "gone":
 		return TrainerGone{At: at, Trainer: tr}
 	case "seen":
@@ -309,6 +336,9 @@ func show(a Action) string {
 	}
 	return fmt.Sprintf("unknown action %T", a)
 }
+
+// showReserve is an engine's reserve and why.
+func showReserve(r ReserveState) string { return fmt.Sprintf("%v %s", r.Bytes, r.Why) }
 
 func showLedger(d DeviceState) string {
 	s := fmt.Sprintf("%s resident=%v bound=%v kv=%v floor=%v budget=%v trainer=%v free=%v",

@@ -56,7 +56,7 @@ func (h *Handover) nextLook() At {
 	}
 	look := false
 	for _, e := range h.engines {
-		look = look || (e.cfg.Fence != FenceStatic && e.bound-e.clamp(h.cfg.Reserve.CeilTo(h.cfg.Quantum)) >= h.cfg.Quantum && h.wantedBeside(e))
+		look = look || (e.cfg.Fence != FenceStatic && e.bound-e.clamp(h.leastReserve()) >= h.cfg.Quantum && h.wantedBeside(e))
 	}
 	for _, d := range h.devices {
 		look = look || (len(d.granted) > 0 && d.free() >= h.cfg.Quantum && h.mayGrow(d))
@@ -69,4 +69,13 @@ func (h *Handover) nextLook() At {
 		h.idle = h.now + h.cfg.Horizon/4
 	}
 	return h.idle
+}
+
+// leastReserve is what is kept however quiet it gets. A priced reserve fades with
+// the arrivals, so it is looked at until it is gone.
+func (h *Handover) leastReserve() Bytes {
+	if h.priced() {
+		return 0
+	}
+	return h.cfg.Reserve.CeilTo(h.cfg.Quantum)
 }

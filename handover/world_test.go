@@ -24,6 +24,7 @@ type world struct {
 	wakeAt At
 
 	rebound, shaky, boastful bool
+	priced                   bool // hellos bring prices and speeds
 
 	engines  []*worldEngine
 	trainers []*worldTrainer
@@ -78,7 +79,7 @@ func newWorld(t *rapid.T) *world {
 		t: t, capacity: map[DeviceID]Bytes{}, uninvited: map[DeviceID]bool{}, held: map[RequestID]At{}, slack: map[RequestID]time.Duration{},
 		ended: map[RequestID]string{}, last: map[string]Epoch{},
 		rebound: rapid.IntRange(0, 4).Draw(t, "rebound") == 0, shaky: rapid.IntRange(0, 4).Draw(t, "shaky") == 0,
-		boastful: rapid.IntRange(0, 4).Draw(t, "boastful") == 0,
+		boastful: rapid.IntRange(0, 4).Draw(t, "boastful") == 0, priced: rapid.Bool().Draw(t, "priced"),
 	}
 	c := DefaultConfig()
 	c.Session, c.Grace = 1, 100*ms

@@ -24,6 +24,16 @@
 //	need := o.Quantile(0.95)
 //	f.Finish(2*time.Second, a, 61)
 //
+// Cover prices a reserve on top of a forecast: the law of what arrives (Arriving),
+// the measured times of handovers (Times) and the slack of requests (Exposure)
+// say what misses cost without it, docs/RESERVE.md how:
+//
+//	toll := exposure.Toll(times, time.Second, func(tier string) float64 { return 0.5 })
+//	p.Arriving(now, time.Millisecond, &law)
+//	c := kvbudget.Cover{PerByte: price, Miss: 0.5, Step: 16 << 20, Most: 4 << 30}
+//	c.Phases[0] = kvbudget.Phase{Share: 1, Toll: toll.Price, Arriving: &law}
+//	reserve := c.Choose(present)
+//
 // Concurrency: none of its values may be used from two goroutines at once; the
 // loop that owns handover owns them. Layouts are values and safe to share.
 package kvbudget

@@ -73,6 +73,7 @@ type Predictor struct {
 	Lengths  *Lengths
 	Arrivals Arrivals
 
+	needs           needs   // of requests as they came
 	tokens, seconds float64 // decayed, of decoding
 	residence       float64 // seconds
 	live            int
@@ -83,7 +84,7 @@ type Predictor struct {
 // NewPredictor starts every model from its prior; a maxModelLen of 0 is unknown.
 func NewPredictor(g Geometry, maxModelLen int) *Predictor {
 	return &Predictor{
-		Geometry: g, MaxModelLen: maxModelLen, Ratio: NewRatio(), Lengths: NewLengths(),
+		Geometry: g, MaxModelLen: maxModelLen, Ratio: NewRatio(), Lengths: NewLengths(), needs: newNeeds(g),
 		tokens: priorTokensPerSecond, seconds: 1, residence: priorResidence.Seconds(),
 	}
 }
@@ -107,6 +108,7 @@ func (p *Predictor) Admit(at time.Duration, spec Spec, horizon time.Duration) *L
 	p.count(r, horizon)
 	r.came = r.mean
 	p.Arrivals.Add(at, r.came)
+	p.needs.add(p.needs.bin(r.came))
 	return r
 }
 
@@ -143,6 +145,7 @@ func (p *Predictor) Finish(at time.Duration, r *Live, promptTokens, outputTokens
 func (p *Predictor) Refuse(r *Live) {
 	p.Drop(r)
 	p.Arrivals.Remove(r.arrived, r.came)
+	p.needs.take(r.came)
 }
 
 // Drop stops counting a request without learning from it.
@@ -158,12 +161,16 @@ func (p *Predictor) Need() Bytes { return p.mean }
 // requests and, added to it, the need that arrives within the horizon. The
 // requests grow independently, so their variances add (normal quantile).
 func (p *Predictor) Demand(at, horizon time.Duration, q float64) Bytes {
-	d := p.mean
-	if p.spread > 0 {
-		sd := math.Sqrt(float64(p.spread)/spreadUnit) * float64(p.Geometry.BytesPerToken)
-		d += Bytes(normalQuantile(q) * sd)
+	return p.Grown(q) + p.whole(p.Arrivals.Quantile(at, horizon, q))
+}
+
+// Grown is the part of Demand that the live requests are given.
+func (p *Predictor) Grown(q float64) Bytes {
+	if p.spread <= 0 {
+		return p.mean
 	}
-	return d + p.whole(p.Arrivals.Quantile(at, horizon, q))
+	sd := math.Sqrt(float64(p.spread)/spreadUnit) * float64(p.Geometry.BytesPerToken)
+	return p.mean + Bytes(normalQuantile(q)*sd)
 }
 
 // whole rounds to the nearest number of blocks: a rate that fades must reach 0,
@@ -181,6 +188,20 @@ func (p *Predictor) Expected(at, horizon time.Duration) Bytes {
 	stay := math.Exp(-horizon.Seconds() / p.residence)
 	_, rate := p.Arrivals.Rate(at)
 	return p.whole(Bytes(float64(p.mean)*stay + rate*p.residence*(1-stay)))
+}
+
+// Leaving is the probability that no live request ends within a time, and what
+// they give back on average if one does, less what they grow by; not below 0.
+// They leave as in Expected, each by itself.
+func (p *Predictor) Leaving(within time.Duration) (none float64, some Bytes) {
+	each := -math.Expm1(-within.Seconds() / p.residence)
+	none = math.Exp(-float64(p.live) * each)
+	if none >= 1 {
+		return 1, 0
+	}
+	left := float64(p.mean) * each / (1 - none)
+	grown := float64(p.live) * p.TokensPerSecond() * within.Seconds() * float64(p.Geometry.BytesPerToken)
+	return none, Bytes(max(0, left-grown))
 }
 
 // AtEnd is the most that a request may need at its end: its prompt and its

@@ -41,12 +41,14 @@ func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 		return proxy.Verdict{Forward: true, Outcome: proxy.OutcomeForwarded}
 	}
 	slack := g.score.slack(req.promise, r.ArrivedAt)
+	tier, promised := askedOf(ctx).tier, req.promise.TTFT.For(req.promise.promptTokens) > 0
 	limit, stop := context.WithTimeout(ctx, slack+answerLimit)
 	defer stop()
 	g.loop.post(limit, input{event: func(at handover.At) handover.Event {
 		return handover.Arrived{
 			At: at, ID: id, Engine: handover.EngineID(r.Engine), PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
 			MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack,
+			Tier: tier, Promised: promised,
 		}
 	}})
 	select {

@@ -42,6 +42,7 @@ type loop struct {
 	core     *handover.Handover // nil until assembled, and after a failure
 	pace     pace
 	compute  *compute
+	pricing  *pricing
 	requests *requests
 	engines  map[handover.EngineID]*engineDriver
 	trainers map[handover.TrainerID]*trainerPeer
@@ -171,6 +172,7 @@ func (l *loop) tick() {
 	if l.compute.due(l.now(), l.requests.live()) {
 		l.advise()
 	}
+	l.tellPrices()
 	if l.wakeAt > 0 && l.now() >= l.wakeAt {
 		l.wakeAt = 0
 		l.step(handover.Tick{At: l.now()})

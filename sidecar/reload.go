@@ -84,7 +84,11 @@ func (s *Sidecar) Reload(next config.File) (changed, restart []string, err error
 	}
 	s.gate.score.declare(merged.SLO)
 	r.front.set(newHeaders(merged.SLO, merged.Auth.Keys, s.metrics).read(path))
-	s.loop.post(s.loop.ctx, input{do: func(l *loop) { l.compute.set(merged.SLO.Promises(), merged.Interference) }})
+	s.loop.post(s.loop.ctx, input{do: func(l *loop) {
+		l.compute.set(merged.SLO.Promises(), merged.Interference)
+		l.pricing.set(merged.Policy.Prices, merged.SLO.Location())
+		l.tellPrices()
+	}})
 	r.file, r.now = merged, path
 	return changed, restart, nil
 }

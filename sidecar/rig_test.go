@@ -23,6 +23,7 @@ import (
 	"github.com/lull-project/lull/admin"
 	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/emulator"
+	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
 )
 
@@ -196,10 +197,11 @@ type rigState struct {
 			Over     size.Bytes `json:"over_bytes"`
 		} `json:"devices"`
 		Engines []struct {
-			ID    string     `json:"id"`
-			Down  bool       `json:"down"`
-			Bound size.Bytes `json:"kv_bound_bytes"`
-			Held  size.Bytes `json:"kv_held_bytes"`
+			ID      string                `json:"id"`
+			Down    bool                  `json:"down"`
+			Bound   size.Bytes            `json:"kv_bound_bytes"`
+			Held    size.Bytes            `json:"kv_held_bytes"`
+			Reserve handover.ReserveState `json:"reserve"`
 		} `json:"engines"`
 		Trainers []struct {
 			ID     string     `json:"id"`

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -96,12 +97,14 @@ func (s *Sidecar) wire() {
 	score := newScore(s.file.SLO, s.file.Admission.Within, time.Now, s.metrics)
 	s.loop = &loop{
 		ctx: context.Background(), clock: time.Now, start: time.Now(), inputs: make(chan input, inputQueue), log: s.log,
-		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(s.file.SLO.Promises(), s.file.Interference), requests: newRequests(), flag: &s.busy, lent: &s.lent,
+		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(s.file.SLO.Promises(), s.file.Interference),
+		pricing: newPricing(s.file.Policy.Prices, s.file.SLO.Location(), rand.Float64), requests: newRequests(), flag: &s.busy, lent: &s.lent,
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),
 	}
 	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load, first: s.file.Engines[0].Name}
 	s.metrics.ShowServing(s.serving)
+	s.metrics.ShowReserves(s.loop.view.reserves)
 }
 
 // withRemedy adds to an error of a place that only root may write what to do.

@@ -269,6 +269,7 @@ func (s *sessions) Report(ses *trainer.Session, r trainer.Report) {
 		if t := l.trainers[id]; t != nil && t.session == sender(ses) {
 			s.metrics.TrainingSamples(key.Job, rankLabel(key.Rank), float64(r.Samples))
 			t.report = &r
+			l.step(ratedEvent(l.now(), id, r))
 			l.view.publish(l)
 		}
 	}})

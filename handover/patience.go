@@ -1,0 +1,57 @@
+package handover
+
+import "time"
+
+// wear is the training time that a shrink costs a trainer, from the total that it
+// reports and the shrinks that it was sent.
+type wear struct {
+	told    time.Duration // the last report's total
+	shrinks uint64        // sent so far
+	counted uint64        // of them, those before the last report
+	each    time.Duration // 0 unknown
+}
+
+// wearMemory is how many shrinks the mean remembers.
+const wearMemory = 32
+
+// learn takes a report's total. One that went back is another process's.
+func (w *wear) learn(total time.Duration) {
+	n := w.shrinks - w.counted
+	if more := total - w.told; n > 0 && more >= 0 {
+		part := min(1, float64(n)/wearMemory)
+		if w.each == 0 {
+			part = 1
+		}
+		w.each += time.Duration(part * float64(more/time.Duration(n)-w.each))
+	}
+	w.told, w.counted = total, w.shrinks
+}
+
+// mostPatience is, in horizons, the longest that an unused bound waits.
+const mostPatience = 10
+
+// patience is how long excess bytes that an engine does not need are kept from
+// training before they are lent: until training has lost by them what one shrink
+// costs it, which is when it is no longer sure that keeping them is the dearer.
+// Whatever comes, that costs at most twice what one would pay who knew (ski
+// rental: Karlin, Manasse, Rudolph and Sleator, Competitive Snoopy Caching, 1988).
+// It is 0 where what a shrink costs, or what a byte is worth, is not known.
+func (h *Handover) patience(e *engine, excess Bytes) time.Duration {
+	lost := 0.0 // samples a shrink
+	for _, d := range e.devices {
+		for _, t := range d.trainers {
+			if t.orderable() {
+				lost += t.wear.each.Seconds() * t.worth.at(t.planned())
+			}
+		}
+	}
+	rate := e.ins.perByte * float64(excess)
+	if lost <= 0 || rate <= 0 {
+		return 0
+	}
+	most := mostPatience * h.cfg.Horizon
+	if lost >= rate*most.Seconds() {
+		return most
+	}
+	return max(time.Duration(lost/rate*float64(time.Second)), h.insured())
+}
