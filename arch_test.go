@@ -78,7 +78,7 @@ var (
 		"github.com/spf13/cobra":        {"cli"},
 		"github.com/knadh/koanf":        {"config"},
 		"github.com/prometheus/common":  {"engine", "telemetry"},
-		"gonum.org/v1/plot":             {"chart", "demo"},
+		"gonum.org/v1/plot":             {"chart", "demo", "benchmarks"},
 		"github.com/gofrs/flock":        {"device"},
 		"github.com/NVIDIA/go-nvml":     {"device"},
 		"github.com/HdrHistogram":       {"telemetry", "benchmarks", "demo"},

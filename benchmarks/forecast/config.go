@@ -25,6 +25,10 @@ type Config struct {
 	Warmup time.Duration
 	// Out is the JSON file; empty writes none. Command is how the run was started.
 	Out, Command string
+	// Plot, if not empty, names pictures of a minute and a half: NAME-1s.svg and so on,
+	// one a horizon. PlotFrom is where they begin, at the earliest after the warm-up.
+	Plot     string
+	PlotFrom time.Duration
 }
 
 // Service is an engine without contention.

@@ -255,3 +255,28 @@ func TestBarsAreJudged(t *testing.T) {
 		t.Errorf("got %q, want %q", h.Missed, want)
 	}
 }
+
+func TestPlotsShowAMinuteAndAHalfOfEveryHorizon(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Plot, cfg.PlotFrom = filepath.Join(t.TempDir(), "deep", "x.svg"), 2*time.Minute
+	var out bytes.Buffer
+	if _, err := Run(t.Context(), &out, cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, horizon := range []string{"100ms", "1s", "5s"} {
+		file := strings.TrimSuffix(cfg.Plot, ".svg") + "-" + horizon + ".svg"
+		svg, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(out.String(), "wrote "+file) {
+			t.Fatalf("%s: got %v, want a plot, and said", horizon, err)
+		}
+		for _, want := range []string{">what came<", ">P95, Lull<", ">P95, rolling 300 s<", ">120<", ">140<", "within " + horizon} {
+			if !strings.Contains(string(svg), want) {
+				t.Errorf("%s: the plot lacks %q", horizon, want)
+			}
+		}
+	}
+	cfg.Plot = filepath.Join("/dev/null", "x.svg")
+	if _, err := Run(t.Context(), &out, cfg); err == nil || !strings.Contains(err.Error(), "forecast: write plot: ") {
+		t.Errorf("got %v, want it said that no plot can be written", err)
+	}
+}

@@ -42,12 +42,15 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 		}
 		seen = append(seen, f)
 	}
-	p := &play{cfg: cfg, came: came, world: &world{cfg: cfg, rows: rows, seen: seen}, arenas: newArenas(seen, cfg)}
+	p := &play{cfg: cfg, came: came, world: &world{cfg: cfg, rows: rows, seen: seen}, arenas: newArenas(seen, cfg), strips: make([]strip, len(cfg.Horizons))}
 	if err := p.run(ctx); err != nil {
 		return Result{}, err
 	}
 	r := p.result(source)
 	if err := r.Table(w); err != nil {
+		return Result{}, err
+	}
+	if err := p.savePlots(w); err != nil {
 		return Result{}, err
 	}
 	return r, evidence.Save(w, "forecast", cfg.Out, r)
@@ -99,6 +102,7 @@ type play struct {
 	average []float64
 	sum     float64
 	live    int // summed over decisions
+	strips  []strip
 	took    struct{ decide, update time.Duration }
 }
 
@@ -130,6 +134,7 @@ func (p *play) decide(at time.Duration, i int) {
 				m.learn(p.came.most[h][a.learned])
 			}
 		}
+		var drawn [2]float64
 		for k, m := range a.methods {
 			began := time.Now()
 			if o, ok := m.(*ours); ok {
@@ -138,10 +143,16 @@ func (p *play) decide(at time.Duration, i int) {
 			q := m.predict(s)
 			if k == 0 {
 				p.took.decide += time.Since(began)
+				drawn[0] = q[p95]
+			} else if a.names[k] == rivalDrawn {
+				drawn[1] = q[p95]
 			}
 			if at >= p.cfg.Warmup {
 				a.cards[k].add(m, q, s.need, p.came.most[h][i], p.came.load[i], p.came.burst[i])
 			}
+		}
+		if from := max(p.cfg.PlotFrom, p.cfg.Warmup); p.cfg.Plot != "" && at >= from && at < from+plotFor {
+			p.strips[h].keep(at, p.came.most[h][i], drawn[0], drawn[1])
 		}
 	}
 }
