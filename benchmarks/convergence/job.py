@@ -117,7 +117,7 @@ def main() -> None:
     shuffle = torch.Generator().manual_seed(seed)
     curve, batches = [], 0
     for _ in range(epochs):
-        for picked in torch.randperm(TRAIN, generator=shuffle).split(BATCH):
+        for picked in torch.split(torch.randperm(TRAIN, generator=shuffle), BATCH):
             batch = (x[picked], y[picked])
             elastic.backward(batch, lambda b: functional.cross_entropy(model(b[0]), b[1]))
             optimizer.step()

@@ -44,9 +44,6 @@ func loads(cfg Config) []load {
 	}
 }
 
-// offered is the events a second of n connections that never wait.
-func (l load) offered(n int) float64 { return float64(n) / l.gap.Seconds() }
-
 // target is the load's request to an arm.
 func (l load) target(arm, addr string) target {
 	q := url.Values{"events": {strconv.Itoa(l.events)}, "gap": {l.gap.String()}}
