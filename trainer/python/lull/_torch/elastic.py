@@ -263,6 +263,11 @@ class Elastic(RuntimeSide):
         self.device.pool.trim(0)
 
     @property
+    def ranks(self) -> int:
+        """Processes that train the model together."""
+        return 1
+
+    @property
     def closed(self) -> bool:
         """Whether close was called."""
         return self._closed

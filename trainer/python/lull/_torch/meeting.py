@@ -10,6 +10,7 @@ A thread of its own gives the signs of life; everything else runs on the trainin
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -23,8 +24,9 @@ from lull._errors import RankError
 BEAT_S: Final = 1.0
 """Seconds between two signs of life."""
 
-SILENT_S: Final = 15.0
-"""Seconds without one after which a rank is taken for dead: many beats, since a machine may be overloaded."""
+SILENT_S: Final = 30.0
+"""Seconds without one after which a rank is taken for dead: many beats, since a machine may be overloaded, and a
+library may keep the interpreter's lock."""
 
 _LOOK_S: Final = 0.5
 """Seconds between looks at the others while one waits."""
@@ -69,6 +71,7 @@ class Meeting:
         those count in which this rank looked: a machine that stood still kills nobody."""
         self._looked = clock()
         self._over = threading.Event()
+        self._pid = os.getpid()
         self._say_it_lives(0)
         self._thread = threading.Thread(target=self._beat, name="lull-rank", daemon=True)
         self._thread.start()
@@ -174,8 +177,8 @@ class Meeting:
         return RankError(gone, f"adding up the gradients of batch {step} broke: {end}{why}")
 
     def close(self) -> None:
-        """Leaves: who waits for this rank is told."""
-        if self._over.is_set():
+        """Leaves: who waits for this rank is told. A forked child has nothing to leave."""
+        if self._over.is_set() or os.getpid() != self._pid:
             return
         self._over.set()
         atexit.unregister(self.close)

@@ -74,7 +74,8 @@ class RankedElastic(Elastic):
         super().__init__(*args, **options)
         self._spread = spread
         self.meeting = meeting
-        meeting.pausing = lambda: self._pacer.pausing
+        pacer = self._pacer  # not self: the meeting's thread would keep it
+        meeting.pausing = lambda: pacer.pausing
         self._step = 0
         self._asked_to_drain = False
         self._rates = [0.0] * spread.world
@@ -83,6 +84,10 @@ class RankedElastic(Elastic):
         self._starved_since: float | None = None
         self._met = self._compared = False
         """Whether all ranks have met in this batch, and have once compared what they train."""
+
+    @property
+    def ranks(self) -> int:
+        return self._spread.world
 
     # ---- one batch ----
 
@@ -298,7 +303,8 @@ class RankedElastic(Elastic):
 
     def _look_at_the_floor(self) -> None:
         self.meeting.got_on()
-        self.meeting.look_now_and_then(self._step)
+        if not self._met:
+            self.meeting.look_now_and_then(self._step)
         super()._look_at_the_floor()
 
     def _wait_for_room(self) -> bool:
