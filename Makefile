@@ -1,6 +1,6 @@
 # Lull. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-peers bench-clients bench-core sysdeps clean
+.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-peers bench-clients bench-uneven bench-core sysdeps clean
 
 LULL := bin/lull
 # The LLM server of `make demo`: emulator or vllm.
@@ -56,6 +56,9 @@ bench-peers: build ## Lull beside nginx, HAProxy, Caddy, LiteLLM, vllm-router an
 
 bench-clients: build sysdeps ## what neutral load clients measure through Lull beside Lull's own figures, real vLLM on CPU -> out/bench/clients.json
 	"$$(scripts/pyenv full)" benchmarks/clients/bench.py --lull bin/lull --aiperf "$$(scripts/pyenv clients)" --out out/bench/clients.json
+
+bench-uneven: sysdeps ## two ranks with unequal microbatches beside the same ones on both -> out/bench/uneven.json
+	py=$$(scripts/pyenv base) && "$$py" benchmarks/uneven/bench.py --python "$$py" --out out/bench/uneven.json
 
 bench-core: build ## one controller step with 1,000 live requests, and the idle sidecar -> out/bench/core.json
 	$(LULL) bench core --out out/bench/core.json

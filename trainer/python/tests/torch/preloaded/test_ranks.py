@@ -20,6 +20,8 @@ from ranks_rig import close, run, values
 from test_exact import cut
 from test_one_pass import widened
 
+from lull._torch import exchange
+
 pytestmark = pytest.mark.cpu
 
 SIZE = 18
@@ -249,3 +251,42 @@ def test_a_rank_without_a_token_that_counts_takes_part() -> None:
     assert second[1] <= 1e-12
     for _, _, error in (first, second):
         assert error.startswith("elastic.backward weights: sum over all ranks is 0, want a number above 0; nothing was")
+
+
+def exchanged(rank: int) -> Any:
+    """Tensors of several types, sizes and layouts, in buckets of a few hundred bytes."""
+    exchange.BUCKET = 500
+    torch.manual_seed(rank)
+    sums = [
+        torch.randn(3, 5),
+        torch.randn(40, 10).t(),
+        torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.randn(300),
+        torch.tensor(1.5 + rank),
+        torch.randn(7).double(),
+        torch.randn(0),
+    ]
+    mine = [t.clone() for t in sums]
+    exchange.add_up(sums, torch.distributed.group.WORLD, lambda: None)
+    buffers = [torch.randn(3, 2).t(), torch.tensor(rank), torch.tensor([True, rank > 0]), torch.full((2,), torch.nan)]
+    versions = [b._version for b in buffers]
+    exchange.send(buffers, 1, torch.distributed.group.WORLD, lambda: None)
+    return mine, sums, buffers, [b._version - v for b, v in zip(buffers, versions, strict=True)]
+
+
+def test_what_ranks_send_each_other_arrives_whatever_its_layout() -> None:
+    (a, sums, buffers, written), (b, others, theirs, untouched) = values(run(2, exchanged))
+    for left, right, ours, same in zip(a, b, sums, others, strict=True):
+        assert torch.equal(ours, left + right)
+        assert torch.equal(ours, same)
+    assert all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(buffers, theirs, strict=True))
+    assert (buffers[1].item(), buffers[2].tolist()) == (1, [True, True]), "those of rank 1"
+    assert untouched == [0, 0, 0, 0]
+    assert written[3] == 0, "what is equal already is not written, NaN or not"
+
+
+def test_buckets_keep_types_apart_and_large_tensors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "BUCKET", 400)
+    tensors = [torch.zeros(60), torch.zeros(10).double(), torch.zeros(60), torch.zeros(500), torch.zeros(1)]
+    assert [[t.numel() for t in bucket] for bucket in exchange.buckets(tensors)] == [[60], [60], [500], [1], [10]]
+    assert exchange.beside([torch.zeros(10)]) == 80
