@@ -173,7 +173,7 @@ class Meeting:
             quiet = [rank for rank in others if not self._has(_broken(step, rank))]
         gone = tuple(rank for rank in quiet if self._life(rank) in (lives[rank], _LEFT))
         why = f" ({error})" if error is not None else ""
-        end = "its process ended" if gone else "all ranks live, so it is the network's"
+        end = "its process ended" if gone else "all ranks live"
         return RankError(gone, f"adding up the gradients of batch {step} broke: {end}{why}")
 
     def close(self) -> None:

@@ -8,12 +8,10 @@ slow, starved or dead.
 
 from __future__ import annotations
 
-import json
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -30,41 +28,10 @@ from lull._torch.separable import eval_mode
 from lull._torch.shares import count, shares
 from lull._torch.spread import Spread, refuse_collectives
 from lull._torch.undo import Snapshot
+from lull._torch.verdict import Verdict, bits, refuse_unlike
 
 _SAY_AFTER_S = 1.0
 """Seconds without memory for the smallest microbatch after which that is said."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a rank says of a batch when it has run its microbatches."""
-
-    how: str
-    """How backward was called; the same on every rank."""
-    amount: float
-    """Samples, or the sum of their weights, that this rank's gradient is the mean of."""
-    samples: int
-    """Those that it computed."""
-    loss: float
-    kind: str
-    """The type of the loss; "" where nothing was computed."""
-    reached: str
-    """The parameters that got a gradient, as the bits of a hexadecimal number, the first one lowest."""
-    buffers: int
-    """What shapes its buffers have."""
-    model: tuple[int, int]
-    """What shapes and values the trained parameters have, before the first batch; the shapes only afterwards."""
-    rate: float
-    """Samples a second, of late; 0 for unknown."""
-    draining: bool
-
-    def words(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def read(cls, words: str) -> Verdict:
-        fields = json.loads(words)
-        return cls(**{**fields, "model": tuple(fields["model"])})
 
 
 class RankedElastic(Elastic):
@@ -138,7 +105,7 @@ class RankedElastic(Elastic):
             samples=computed,
             loss=0.0 if total is None else float(total),
             kind="" if total is None else str(total.dtype).removeprefix("torch."),
-            reached=_bits(self._gradients.reached()),
+            reached=bits(self._gradients.reached()),
             buffers=shape_of(self._spread.buffers(self.model)),
             model=(shape_of(self._params), values),
             rate=self._rate(computed, took),
@@ -181,29 +148,15 @@ class RankedElastic(Elastic):
         said = [Verdict.read(words) for words in self.meeting.meet(step, mine.words())]
         self._met = True
         self.stats.waited_s += self._clock() - began
-        if len({verdict.how for verdict in said}) > 1:
-            raise RuntimeRefusal(
-                f"elastic.backward: ranks call it differently ({_by_rank([v.how for v in said])}), want the same "
-                "reduction, kind of weights and shared, and with shared the same batch; nothing was trained"
-            )
-        if len({verdict.model for verdict in said}) > 1:
-            raise RuntimeRefusal(
-                f"elastic.backward model: ranks train different parameters ({_by_rank([v.model for v in said])} are "
-                "checks of shapes and values), want the same on all: DistributedDataParallel sends rank 0's when it is "
-                "made, and a checkpoint is to be loaded on every rank; nothing was trained"
-            )
+        refuse_unlike(said)
         self._compared = True
-        if not sum(verdict.amount for verdict in said):
-            raise RuntimeRefusal(
-                "elastic.backward weights: sum over all ranks is 0, want a number above 0; nothing was trained"
-            )
         return said
 
     def _join(self, step: int, call: Call, said: list[Verdict], factor: Callable[[float], float]) -> torch.Tensor:
         """Makes gradients and buffers those of all ranks; returns their loss."""
         began = self._clock()
         whole = sum(verdict.amount for verdict in said)
-        reached = [any(bits) for bits in zip(*(_flags(v.reached, len(self._params)) for v in said), strict=True)]
+        reached = [any(flags) for flags in zip(*(v.flags(len(self._params)) for v in said), strict=True)]
         group, look = self._spread.group, self._look_at_the_exchange(step)
         try:
             self._send_buffers(said, look)
@@ -334,16 +287,3 @@ def _nothing(start: int, stop: int) -> float:
 
 def _shared_key(step: int, how: str) -> str:
     return f"batch/{step}/{zlib.crc32(how.encode())}"
-
-
-def _bits(flags: list[bool]) -> str:
-    return f"{sum(1 << i for i, flag in enumerate(flags) if flag):x}"
-
-
-def _flags(bits: str, count: int) -> list[bool]:
-    number = int(bits, 16)
-    return [bool(number >> i & 1) for i in range(count)]
-
-
-def _by_rank(values: list[Any]) -> str:
-    return "; ".join(f"rank {rank}: {value}" for rank, value in enumerate(values))
