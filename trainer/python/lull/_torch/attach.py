@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -84,6 +85,7 @@ def attach(
     model, ddp = unwrap(model)
     refuse_wrapped(model)
     spread = spread_of(model, ddp, config.world, alone=world == 1)
+    _refuse_other_rank(spread, rank, world)
     refuse_hooks(model, trained(model, optimizer), trusted=partition == "trusted")
     segments = find_segments(model, blocks)
     refuse_compiled(model, segments)
@@ -97,8 +99,10 @@ def attach(
         _warn_slow(device.pool)
     make: Callable[..., Elastic] = Elastic
     if spread is not None:
-        meeting = Meeting(spread.store(), spread.rank, spread.world, stuck_s=stuck_after(spread.group, device.kind))
-        config = _as_one_of(config, spread, meeting, rank, world)
+        name, job = spread.agree([uuid.uuid4().hex, config.job])
+        config = replace(config, job=job, rank=spread.rank, world=spread.world)
+        stuck_s = stuck_after(spread.group, device.kind)
+        meeting = Meeting(spread.store(name), spread.rank, spread.world, stuck_s=stuck_s)
         make = partial(RankedElastic, spread=spread, meeting=meeting)
     elastic = make(
         model,
@@ -120,15 +124,13 @@ def attach(
     return elastic
 
 
-def _as_one_of(config: Config, spread: Spread, meeting: Meeting, rank: int | None, world: int | None) -> Config:
-    """Settings under which the sidecar knows this rank: its process group's, and rank 0's name of the job."""
-    if (rank, world) not in ((None, None), (spread.rank, spread.world)):
-        meeting.close()
+def _refuse_other_rank(spread: Spread | None, rank: int | None, world: int | None) -> None:
+    """Raises RuntimeRefusal where arguments say another rank than the process group."""
+    if spread is not None and (rank, world) not in ((None, None), (spread.rank, spread.world)):
         raise RuntimeRefusal(
             f"attach rank: got rank={rank} and world={world}, want {spread.rank} and {spread.world} as in the process "
             "group, or neither; nothing is attached"
         )
-    return replace(config, job=meeting.agree("job", config.job), rank=spread.rank, world=spread.world)
 
 
 def _switch_fast() -> Callable[[], None]:

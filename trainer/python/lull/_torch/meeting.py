@@ -56,15 +56,14 @@ class Meeting:
         beat_s: float = BEAT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`stuck_s` is how long a rank that lives may do nothing."""
+        """`store` holds nothing yet but what other seats of this meeting say. `stuck_s` is how long a rank that lives
+        may do nothing."""
         self.rank, self.world = rank, world
         self.silent_s, self._stuck_s, self._beat_s = silent_s, stuck_s, beat_s
         self._clock = clock
         self.pausing: Callable[[], bool] = lambda: False
         """Whether this rank pauses on purpose."""
-        came = self._ask(lambda: store.add(f"came/{rank}", 1))
-        distributed: Any = torch.distributed
-        self._store = distributed.PrefixStore(str(came), store)
+        self._store = store
         self._moved = 0
         self._watched: dict[int, tuple[str, float, str, float]] = {}
         """By rank: its last beat and the seconds without another, its last progress and the seconds without more. Only
@@ -76,12 +75,6 @@ class Meeting:
         self._thread = threading.Thread(target=self._beat, name="lull-rank", daemon=True)
         self._thread.start()
         atexit.register(self.close)
-
-    def agree(self, key: str, mine: str) -> str:
-        """Rank 0's words for this key; waits until it has said them."""
-        if self.rank == 0:
-            self._ask(lambda: self._store.set(key, mine))
-        return self._get(key)
 
     def swap(self, key: str, expected: str, desired: str) -> str:
         """Compare and set: what the key holds afterwards. "" stands for a key that is not there."""

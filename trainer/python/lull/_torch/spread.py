@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,11 +30,17 @@ class Spread:
     world: int
     ddp: Any = None
 
-    def store(self) -> Any:
-        """What the ranks have in common; keys of other groups in it are others."""
+    def agree(self, mine: list[str]) -> list[str]:
+        """Rank 0's words; a collective."""
+        words = [*mine]
+        torch.distributed.broadcast_object_list(words, self.source(0), group=self.group)
+        return words
+
+    def store(self, name: str) -> Any:
+        """What the ranks have in common under this name, which must be a new one: the store may be older than the
+        processes, since torchrun's agent keeps it over a restart."""
         distributed: Any = torch.distributed
-        ranks = repr(distributed.get_process_group_ranks(self.group)).encode()
-        return distributed.PrefixStore(f"lull/{zlib.crc32(ranks)}", distributed.distributed_c10d._get_default_store())
+        return distributed.PrefixStore(f"lull/{name}", distributed.distributed_c10d._get_default_store())
 
     def source(self, rank: int) -> int:
         """What collectives call this rank of the group."""
