@@ -5,7 +5,7 @@
 job.py trains the same global batches in three ways that take turns in one run: `same` (both ranks in microbatches of
 one sample, which is all that the starved one has room for), `own` (each as large as it can, half of the batch each) and
 `shared` (the batch is shared out). Two models: `wide`,
-where a sample takes the same time in any microbatch, as on a CPU, and `thin`, where a microbatch takes about the same
+where most of the time is that of the samples, as on a CPU, and `thin`, where a microbatch takes about the same
 time whatever its size, as on a GPU that it does not fill. Samples a second are those of both ranks, from raw times.
 """
 
