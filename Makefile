@@ -1,6 +1,6 @@
 # Lull. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-peers bench-clients bench-convergence bench-core sysdeps clean
+.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-peers bench-clients bench-convergence bench-uneven bench-core sysdeps clean
 
 LULL := bin/lull
 # The LLM server of `make demo`: emulator or vllm.
@@ -64,6 +64,9 @@ bench-clients: build sysdeps ## what neutral load clients measure through Lull b
 
 bench-convergence: sysdeps ## training under a storm of orders against undisturbed training: five seeds, two models -> out/bench/convergence.json
 	"$$(scripts/pyenv convergence)" benchmarks/convergence/bench.py --out out/bench/convergence.json
+
+bench-uneven: sysdeps ## two ranks with unequal microbatches beside the same ones on both -> out/bench/uneven.json
+	py=$$(scripts/pyenv base) && "$$py" benchmarks/uneven/bench.py --python "$$py" --out out/bench/uneven.json
 
 bench-core: build ## one controller step with 1,000 live requests, and the idle sidecar -> out/bench/core.json
 	$(LULL) bench core --out out/bench/core.json

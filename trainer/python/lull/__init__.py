@@ -18,6 +18,7 @@ from lull._errors import (
     ConfigError,
     LullError,
     ProtocolError,
+    RankError,
     RuntimeRefusal,
 )
 
@@ -31,6 +32,7 @@ __all__ = [
     "Elastic",
     "LullError",
     "ProtocolError",
+    "RankError",
     "RuntimeRefusal",
     "attach",
 ]

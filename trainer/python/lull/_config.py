@@ -123,7 +123,7 @@ class Config:
         pid = os.getppid() if ranks > 1 else os.getpid()
         return cls(
             socket=socket if socket is not None else env.get("LULL_SOCKET", cls.socket),
-            job=_text(env, job, "LULL_JOB", env.get("TORCHELASTIC_RUN_ID") or f"pid-{pid}"),
+            job=_text(env, job, "LULL_JOB", _run_id(env) or f"pid-{pid}"),
             rank=_number(env, rank, "LULL_RANK", "RANK", 0),
             world=ranks,
             device=_text(env, device, "LULL_DEVICE", ""),
@@ -134,6 +134,12 @@ class Config:
             tls_ca=env.get("LULL_TLS_CA", ""),
             log=env.get("LULL_LOG", "").lower(),
         )
+
+
+def _run_id(env: Mapping[str, str]) -> str:
+    """torchrun's name for the run, where it was given one: "none" is what every other run is called."""
+    name = env.get("TORCHELASTIC_RUN_ID", "")
+    return "" if name == "none" else name
 
 
 def _text(env: Mapping[str, str], given: str | None, key: str, default: str) -> str:

@@ -6,6 +6,7 @@
     │   ├── LineError          a line is no valid message; it has an error line to answer with
     │   └── LineTooLong        more than 64 KiB without a newline; the connection ends
     ├── ChannelError           the socket cannot be reached, or the peer refused this trainer
+    ├── RankError              another rank of the job failed or is gone
     └── RuntimeRefusal         the model or the script does what Lull cannot keep exact
 
 Texts have the form `op object: seen, wanted; what Lull does next`.
@@ -20,6 +21,7 @@ __all__ = [
     "LineTooLong",
     "LullError",
     "ProtocolError",
+    "RankError",
     "RuntimeRefusal",
 ]
 
@@ -65,6 +67,18 @@ class LineTooLong(ProtocolError):
 
 class ChannelError(LullError):
     """The sidecar's socket cannot be reached, or it refused this trainer."""
+
+
+class RankError(LullError):
+    """Another rank of the job failed or is gone; what this rank did of the batch left no trace.
+
+    `ranks` are those that are meant; empty where nobody can be named.
+    """
+
+    def __init__(self, ranks: tuple[int, ...], text: str) -> None:
+        who = f"rank {', '.join(map(str, ranks))}" if ranks else "ranks"
+        super().__init__(f"elastic.backward {who}: {text}; gradients, buffers and random state are as before the batch")
+        self.ranks = ranks
 
 
 class RuntimeRefusal(LullError):

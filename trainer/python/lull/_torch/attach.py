@@ -6,8 +6,11 @@ import os
 import random
 import sys
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,8 +27,11 @@ from lull._torch.device import Device
 from lull._torch.dry import state_tensors
 from lull._torch.elastic import Elastic
 from lull._torch.foreign import refuse_hooks
+from lull._torch.meeting import Meeting, stuck_after
+from lull._torch.ranked import RankedElastic
 from lull._torch.segments import find_segments
-from lull._torch.single import PLACE, refuse_several
+from lull._torch.single import PLACE, refuse_wrapped
+from lull._torch.spread import Spread, spread_of, unwrap
 from lull._torch.trained import trained
 
 _SWITCH_S = 2e-4
@@ -64,7 +70,10 @@ def attach(
     torch, random or numpy.random. A torch.Generator, random.Random or numpy Generator object that the model
     holds itself is not replayed: use none of them in the blocks. One process trains one model here: a second
     attach is refused until the first is closed.
-    DistributedDataParallel, FullyShardedDataParallel and several ranks are refused.
+
+    Where torch.distributed has several ranks, each attaches, and a batch is that of all of them (docs/TRAINING.md,
+    "Several ranks"); `model` may be in DistributedDataParallel. `world=1` (with rank=0) makes each rank a job of its
+    own. FullyShardedDataParallel and other wrappers are refused.
     """
     os.environ.pop(UNATTACHED, None)
     if partition not in ("checked", "trusted"):
@@ -73,7 +82,10 @@ def attach(
         socket=socket, job=job, rank=rank, world=world, budget=budget, min_budget=min_budget, release=release
     )
     show(config.log)
-    refuse_several(model, config.world)
+    model, ddp = unwrap(model)
+    refuse_wrapped(model)
+    spread = spread_of(model, ddp, config.world, alone=world == 1)
+    _refuse_other_rank(spread, rank, world)
     refuse_hooks(model, trained(model, optimizer), trusted=partition == "trusted")
     segments = find_segments(model, blocks)
     refuse_compiled(model, segments)
@@ -85,7 +97,14 @@ def attach(
     baseline = max(0, device.bytes() - device.own_bytes([*own, *grads]))
     if isinstance(device.pool, MallocPool):
         _warn_slow(device.pool)
-    elastic = Elastic(
+    make: Callable[..., Elastic] = Elastic
+    if spread is not None:
+        name, job = spread.agree([uuid.uuid4().hex, config.job])
+        config = replace(config, job=job, rank=spread.rank, world=spread.world)
+        stuck_s = stuck_after(spread.group, device.kind)
+        meeting = Meeting(spread.store(name), spread.rank, spread.world, stuck_s=stuck_s)
+        make = partial(RankedElastic, spread=spread, meeting=meeting)
+    elastic = make(
         model,
         optimizer,
         device,
@@ -103,6 +122,15 @@ def attach(
         own_dice = random.Random()  # the agent's pauses draw nothing from what the model draws from
         elastic.use_agent(Agent(config, elastic, rng=own_dice.random), _wait_for(config))
     return elastic
+
+
+def _refuse_other_rank(spread: Spread | None, rank: int | None, world: int | None) -> None:
+    """Raises RuntimeRefusal where arguments say another rank than the process group."""
+    if spread is not None and (rank, world) not in ((None, None), (spread.rank, spread.world)):
+        raise RuntimeRefusal(
+            f"attach rank: got rank={rank} and world={world}, want {spread.rank} and {spread.world} as in the process "
+            "group, or neither; nothing is attached"
+        )
 
 
 def _switch_fast() -> Callable[[], None]:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from lull._torch.device import Device
 from lull._torch.floor import measure
 from lull._torch.foreign import refuse_hooks
 from lull._torch.grads import Gradients, buffer_bytes
+from lull._torch.hand import Hand, Pieces
 from lull._torch.leaves import Given, known_leaves
 from lull._torch.micro import LossFn
 from lull._torch.nature import by_nature
@@ -34,6 +36,18 @@ _log = logging.getLogger("lull")
 
 _NEEDS_MORE = "more than 1 value per channel"
 """In PyTorch's error where batch statistics are asked of a single sample."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What backward was called with."""
+
+    batch: Any
+    loss_fn: LossFn
+    reduction: str
+    weights: torch.Tensor | None
+    scaler: Any
+    shared: bool
 
 
 class Elastic(RuntimeSide):
@@ -91,6 +105,7 @@ class Elastic(RuntimeSide):
         reduction: str = "mean",
         weights: torch.Tensor | None = None,
         scaler: Any = None,
+        shared: bool = False,
     ) -> torch.Tensor:
         """Adds the gradient of loss_fn over the batch to .grad and returns the loss, detached.
 
@@ -98,6 +113,9 @@ class Elastic(RuntimeSide):
         runs in microbatches that fit the budget. `reduction` is what loss_fn does over its samples: "mean" or
         "sum"; `weights` has one number a sample where loss_fn divides by their sum (tokens, say). `scaler`
         is a torch.amp.GradScaler. Call optimizer.step() afterwards as always.
+
+        In a job of several ranks every rank calls it, and gradient and loss are those of the ranks' batches together;
+        with `shared` each rank gives the same batch, and they share out its samples among themselves.
 
         When loss_fn raises, that error comes through, and .grad is what it was before the call: None. If .grad held
         gradients (several calls add up), the microbatches that were done stay added to them, and a warning says
@@ -118,12 +136,16 @@ class Elastic(RuntimeSide):
                 "elastic.backward: called while it runs in another thread, want one at a time; nothing was trained"
             )
         try:
-            size = batch_size(batch)
-            share = shares(size, reduction, weights)
-            self._prepare(batch, size, loss_fn, reduction, weights)
-            return self._train(batch, size, loss_fn, share, scaler)
+            return self._batch(Call(batch, loss_fn, reduction, weights, scaler, shared))
         finally:
             self._turn.release()
+
+    def _batch(self, call: Call) -> torch.Tensor:
+        """What backward does once it is its turn."""
+        size = batch_size(call.batch)
+        share = shares(size, call.reduction, call.weights)
+        self._prepare(call.batch, size, call.loss_fn, call.reduction, call.weights)
+        return self._train(call, size, share)
 
     def _prepare(self, batch: Any, size: int, loss_fn: LossFn, reduction: str, weights: torch.Tensor | None) -> None:
         """Before the first batch: does the loss separate, what is the floor. Before each: what is trained."""
@@ -166,47 +188,52 @@ class Elastic(RuntimeSide):
         self.orders.await_ceiling(self.orders.ceiling, PATIENCE_S)
         return not self._closed
 
-    def _train(
-        self, batch: Any, size: int, loss_fn: LossFn, share: Callable[[int, int], float], scaler: Any
-    ) -> torch.Tensor:
+    def _train(self, call: Call, size: int, share: Callable[[int, int], float]) -> torch.Tensor:
         """One batch, in microbatches that fit."""
         started = self._clock()
-        self.orders.begin_batch()
+        hand = Hand(size)
+        self._begin(call.batch)
         self._gradients.begin_batch()
-        given = [*tensors_in(batch)]
-        self._known, self._given = known_leaves(self._params, given), Given(given)
-        self._leaves.begin_batch()
-        total: torch.Tensor | None = None
-        done = 0
         whole = False
         try:
-            with self._hooks, self._caches_off():
-                while done < size:
-                    samples = self._next_size(size - done)
-                    weight = share(done, done + samples)
-                    if weight == 0.0:  # all masked: its own mean would be 0/0, and nothing of it counts
-                        done += samples
-                        continue
-                    micro = part(batch, done, done + samples, size)
-                    loss = self._attempt(micro, loss_fn, weight, samples, scaler)
-                    if loss is not None:
-                        done += samples
-                        total = loss if total is None else total + loss
+            total = self._run(call, size, share, hand)
             whole = True
         finally:
-            if self._gradients.end_batch(whole) and not whole and done:
+            if self._gradients.end_batch(whole) and not whole and hand.finished:
                 _log.warning(
                     "elastic.backward: it ended after %d of %d samples, which stay added to the gradients that .grad "
                     "held before; call zero_grad() before you go on, or they count twice in a second try",
-                    done,
+                    hand.finished,
                     size,
                 )
             self.orders.end_batch()
         assert total is not None
         self._look_at_the_floor()
-        self.stats.batches += 1
-        self.stats.batch_s.append(self._clock() - started)
-        self.stats.loss = float(total)
+        self.stats.batch(self._clock() - started, float(total))
+        return total
+
+    def _begin(self, batch: Any) -> None:
+        """A batch begins, but for its gradients."""
+        self.orders.begin_batch()
+        given = [*tensors_in(batch)]
+        self._known, self._given = known_leaves(self._params, given), Given(given)
+        self._leaves.begin_batch()
+
+    def _run(self, call: Call, size: int, share: Callable[[int, int], float], hand: Pieces) -> torch.Tensor | None:
+        """Microbatches, until the hand has no more; their loss, or None where nothing counted."""
+        total: torch.Tensor | None = None
+        with self._hooks, self._caches_off():
+            while (piece := hand.next(self._next_size)) is not None:
+                start, stop = piece
+                weight = share(start, stop)
+                if weight == 0.0:  # all masked: its own mean would be 0/0, and nothing of it counts
+                    hand.done(stop - start)
+                    continue
+                micro = part(call.batch, start, stop, size)
+                loss = self._attempt(micro, call.loss_fn, weight, stop - start, call.scaler)
+                if loss is not None:
+                    hand.done(stop - start)
+                    total = loss if total is None else total + loss
         return total
 
     def _look_at_the_floor(self) -> None:
@@ -234,6 +261,11 @@ class Elastic(RuntimeSide):
         self._step_handle.remove()
         self.device.pool.set_cap(1 << 62)
         self.device.pool.trim(0)
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train the model together."""
+        return 1
 
     @property
     def closed(self) -> bool:
@@ -268,9 +300,13 @@ class Elastic(RuntimeSide):
         """The dry step, then the agent may say hello with a known floor."""
         floor = measure(self, self.baseline, few, loss_fn)
         refuse_edits(few)
-        self.floor = floor
+        self.floor = replace(floor, bytes=floor.bytes + self._beside_a_step())
         self._state_per_byte = self.floor.state / max(1, sum(p.nbytes for p in self._params))
         self._on_measured()
+
+    def _beside_a_step(self) -> int:
+        """Bytes that a batch takes outside the pool and a dry step does not show."""
+        return 0
 
     def _outside(self) -> int:
         """Bytes outside the pool, beyond the baseline."""

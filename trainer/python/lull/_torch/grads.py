@@ -35,6 +35,10 @@ class _Buffer:
     """A gradient arrived in this microbatch."""
     own: tuple[int, int] = (0, 0)
     """References to final, and to its memory, while nobody else has it."""
+    prior: torch.Tensor | None = None
+    """Where batches are kept apart: the gradient that was there when this one began."""
+    lent: bool = False
+    """Whether prior is a copy, since final itself was the gradient."""
 
     def references(self) -> tuple[int, int]:
         """Those that there are now: to the tensor, and to its memory (a view has the latter only)."""
@@ -88,20 +92,25 @@ class Gradients:
         return mark
 
     @torch.no_grad()
-    def begin_batch(self) -> None:
+    def begin_batch(self, *, apart: bool = False) -> None:
         """Takes over what .grad holds: None starts from zero, anything else is added to.
 
-        A gradient that .grad has let go of and that somebody still refers to stays as it is.
+        A gradient that .grad has let go of and that somebody still refers to stays as it is. `apart` keeps what .grad
+        holds out of this batch's sums until join_ranks, or abandon.
         """
         self._active = True
         for b in self._buffers:
             grad = b.param.grad
-            b.reached = b.began = grad is not None
+            b.began = grad is not None
+            b.reached = b.began and not apart
+            b.prior, b.lent = None, grad is b.final
+            if apart and grad is not None:
+                b.prior = grad.detach().clone() if b.lent else grad
             if grad is not b.final:
                 b.param.grad = None
                 if any(now > own for now, own in zip(b.references(), b.own, strict=True)):
                     b.renew()
-            if grad is None:
+            if grad is None or apart:
                 b.total.zero_()
             elif grad is not b.total:
                 b.total.copy_(grad)
@@ -127,6 +136,40 @@ class Gradients:
                 b.scratch.zero_()
                 b.touched = False
             b.param.grad = b.scratch
+
+    def reached(self) -> list[bool]:
+        """Whether this batch reached each parameter; for batches that are kept apart."""
+        return [b.reached for b in self._buffers]
+
+    @torch.no_grad()
+    def join_ranks(self, reached: list[bool], factor: float, add_up: Callable[[list[torch.Tensor]], None]) -> None:
+        """Makes the sums of this rank's batch those of all ranks: times its factor, added up, on top of what was there.
+
+        `reached` says of each parameter whether any rank reached it, and is the same on every rank.
+        """
+        for b, anywhere in zip(self._buffers, reached, strict=True):
+            b.reached = anywhere
+            if anywhere and factor != 1.0:
+                b.total.mul_(factor)
+        add_up([b.total for b in self._buffers if b.reached])
+        for b in self._buffers:
+            if b.prior is not None:
+                b.total.add_(b.prior)
+                b.reached, b.prior = True, None
+
+    @torch.no_grad()
+    def abandon(self) -> None:
+        """Puts .grad back to what it was before a batch that was kept apart; nothing of the batch is left."""
+        if not self._active:
+            return
+        self._active = False
+        for b in self._buffers:
+            b.param.grad = None
+            if b.prior is not None and b.lent:
+                b.param.grad = b.final.copy_(b.prior)
+            elif b.prior is not None:
+                b.param.grad = b.prior
+            b.prior, b.touched = None, False
 
     @torch.no_grad()
     def end_batch(self, whole: bool) -> bool:
@@ -160,9 +203,13 @@ class Gradients:
                     "close() and attach again after changing a model; nothing was trained"
                 )
 
+    def sums(self) -> list[torch.Tensor]:
+        """What a batch is collected in."""
+        return [b.total for b in self._buffers]
+
     def tensors(self) -> list[torch.Tensor]:
         """Every buffer, for accounting."""
-        return [t for b in self._buffers for t in (b.total, b.scratch)]
+        return [t for b in self._buffers for t in (b.total, b.scratch, b.prior) if t is not None]
 
     def close(self) -> None:
         for handle in self._handles:

@@ -123,6 +123,11 @@ class Microbatches:
         unit = self.device.pool.unit
         return (math.ceil(max(self.memory.bytes(self._fewest), self._resident) / unit) + 1) * unit
 
+    @property
+    def _alone(self) -> bool:
+        """Whether nobody may give this job another budget."""
+        return (self.agent is None or bool(self.agent.refused)) and not self.orders.epoch
+
     def _next_size(self, left: int) -> int:
         """As many samples as fit under the ceiling now: a later budget may be lower."""
         fit = max(min(self.memory.samples_within(self.orders.ceiling, left), self._most), self._fewest)
@@ -246,8 +251,7 @@ class Microbatches:
         fits = failure.ceiling >= self.least
         if fits and not failure.ordered and not failure.disturbed:
             self._failures += 1
-        alone = self.agent is None or bool(self.agent.refused)
-        if self._failures > _TRIES or (alone and not fits and not self.orders.epoch):
+        if self._failures > _TRIES or (self._alone and not fits):
             raise RuntimeRefusal(
                 f"elastic.backward budget: a microbatch of {samples} does not fit into "
                 f"{say_bytes(failure.ceiling)}, want about {say_bytes(self.least)} in budget= or LULL_BUDGET (a number "
@@ -260,15 +264,19 @@ class Microbatches:
         """Until the ceiling is higher; a wait of more than a second is said once."""
         while not self.orders.await_ceiling(than, 1.0) and not self._closed:
             self._look_at_the_floor()  # what rose outside the pool may be what stands in the way
-            if not self._waiting_said:
-                self._waiting_said = True
-                _log.warning(
-                    "elastic.backward: a microbatch of %d does not fit into %s, want about %s; training waits for a "
-                    "larger budget",
-                    self._fewest,
-                    say_bytes(than),
-                    say_bytes(self.least),
-                )
+            self._say_it_waits(than)
+
+    def _say_it_waits(self, ceiling: int) -> None:
+        """Once, until a microbatch has run."""
+        if not self._waiting_said:
+            self._waiting_said = True
+            _log.warning(
+                "elastic.backward: a microbatch of %d does not fit into %s, want about %s; training waits for a "
+                "larger budget",
+                self._fewest,
+                say_bytes(ceiling),
+                say_bytes(self.least),
+            )
 
     def _look_at_the_floor(self) -> None: ...
 

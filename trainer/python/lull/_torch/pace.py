@@ -32,6 +32,11 @@ class Pacer:
             now = self._clock() if self._paused_at is None else self._paused_at
             return now - self._paused_s
 
+    @property
+    def pausing(self) -> bool:
+        """Whether the training thread pauses now. Any thread."""
+        return self._paused_at is not None
+
     def set(self, pace: Pace) -> None:
         """A new duty cycle; it ends with its lease."""
         with self._changed:

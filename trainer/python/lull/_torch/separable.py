@@ -89,7 +89,7 @@ def ask(model: torch.nn.Module, loss_fn: Callable[[Any], torch.Tensor], batch: A
     def losses_now() -> Iterator[Any]:
         return (loss_fn(part(few, start, stop, n)) for start, stop in asked)
 
-    with _quiet(model):
+    with eval_mode(model):
         try:
             with torch.no_grad():
                 losses = [*losses_now()]
@@ -152,7 +152,7 @@ def tolerance(model: torch.nn.Module) -> float:
 
 
 @contextmanager
-def _quiet(model: torch.nn.Module) -> Iterator[None]:
+def eval_mode(model: torch.nn.Module) -> Iterator[None]:
     """Eval mode; each module's own mode comes back."""
     modes = [(m, m.training) for m in model.modules()]
     model.eval()

@@ -1,4 +1,4 @@
-"""One process trains one model: several workers would have to shrink together, which nothing here does."""
+"""One process trains one model, whole: what is spread over devices inside a microbatch is refused."""
 
 from __future__ import annotations
 
@@ -58,23 +58,25 @@ class _Place:
 PLACE: Final = _Place()
 
 
-def refuse_several(model: torch.nn.Module, world: int) -> None:
-    """Raises RuntimeRefusal for a model that is spread over workers, and for a job of several ranks."""
+def refuse_wrapped(model: torch.nn.Module) -> None:
+    """Raises RuntimeRefusal for a model that is spread over devices or workers; what DistributedDataParallel holds is
+    given without it."""
     kinds = _wrapper_types()
     for name, module in model.named_modules():
         for kind, text in kinds:
             if isinstance(module, kind):
                 raise RuntimeRefusal(
-                    f"attach model: {name or 'the model'} is a {text}, want a plain module: several workers are not "
-                    "supported yet; nothing is attached"
+                    f"attach model: {name or 'the model'} is a {text}, want a plain module, or one as a whole in "
+                    "DistributedDataParallel: others wait for all ranks in each microbatch, and ranks have different "
+                    "numbers of them; nothing is attached"
                 )
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        world = max(world, distributed.get_world_size())
-    if world > 1:
-        raise RuntimeRefusal(
-            f"attach world: got {world} ranks, want 1: several workers are not supported yet; nothing is attached"
-        )
+    tensors = sys.modules.get("torch.distributed.tensor")
+    sharded = getattr(tensors, "DTensor", None)
+    for name, param in model.named_parameters():
+        if isinstance(sharded, type) and isinstance(param, sharded):
+            raise RuntimeRefusal(
+                f"attach model: parameter {name} is a DTensor, want a plain one on each rank; nothing is attached"
+            )
 
 
 def _wrapper_types() -> list[tuple[type, str]]:

@@ -35,6 +35,16 @@ class Stats:
     rates: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Microbatch size -> (peak bytes, samples per second), of undisturbed microbatches."""
 
+    waited_s: float = 0.0
+    """Seconds that this rank waited for others, with nothing left to compute."""
+    exchange_s: float = 0.0
+    """Seconds of adding up the gradients of all ranks."""
+
+    def batch(self, took: float, loss: float) -> None:
+        self.batches += 1
+        self.batch_s.append(took)
+        self.loss = loss
+
     def ran(self, samples: int, took: float) -> None:
         self.samples += samples
         self.microbatch = samples
@@ -46,6 +56,14 @@ class Stats:
         self.rates[samples] = (peak, 0.8 * old + 0.2 * speed)
         if len(self.rates) > 64:
             self.rates.pop(next(iter(self.rates)))
+
+    def fixed_samples(self) -> float:
+        """Samples whose time a microbatch takes besides that of its own, by its smallest and its largest size."""
+        if len(self.rates) < 2:
+            return 0.0
+        (few, quick), (many, slow) = ((n, n / self.rates[n][1]) for n in (min(self.rates), max(self.rates)))
+        each = (slow - quick) / (many - few)
+        return max(0.0, quick / each - few) if each > 0 else float(many)
 
     def rate_curve(self) -> tuple[tuple[int, float], ...]:
         return tuple(sorted((peak, round(speed, 3)) for peak, speed in self.rates.values()))

@@ -68,15 +68,18 @@ class ElasticMixin:
         batch = dict(trainer._prepare_inputs(inputs))
         elastic = self._attached(model)
         scaled = _is_scaled(trainer, num_items_in_batch)
-        steps = 1 if scaled else trainer.current_gradient_accumulation_steps
+        by = 1 if scaled else trainer.current_gradient_accumulation_steps
 
         def loss_fn(part: dict[str, Any]) -> torch.Tensor:
             with trainer.compute_loss_context_manager():
                 loss: torch.Tensor = trainer.compute_loss(model, dict(part), num_items_in_batch=num_items_in_batch)
-            return loss if steps == 1 else loss / steps
+            return loss if by == 1 else loss / by
 
         self._parts = self._parts or parts_of(elastic, loss_fn, batch)
-        told = WAYS[self._parts or ("sum" if scaled else "mean")](batch)
+        way = self._parts or ("sum" if scaled else "mean")
+        if way == "sum":
+            by *= elastic.ranks  # the Trainer counts on the mean over ranks that DistributedDataParallel takes
+        told = WAYS[way](batch)
         loss = elastic.backward(batch, loss_fn, scaler=getattr(trainer.accelerator, "scaler", None), **told)
         if elastic.draining:  # the sidecar asked for it: a checkpoint, then the end
             trainer.control.should_save = trainer.control.should_training_stop = True

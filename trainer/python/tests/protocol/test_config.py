@@ -49,6 +49,8 @@ def test_torchrun_names_ranks_and_job() -> None:
 
 def test_ranks_without_a_name_share_their_parents() -> None:
     assert Config.from_env({"RANK": "0", "WORLD_SIZE": "2"}).job == f"pid-{os.getppid()}"
+    unnamed = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}  # what torchrun calls every other run
+    assert Config.from_env(unnamed).job == f"pid-{os.getppid()}"
 
 
 def test_arguments_beat_the_environment() -> None:
