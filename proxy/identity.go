@@ -82,6 +82,20 @@ func (p *Proxy) identify(h http.Header) {
 	}
 }
 
+// cleanTrailer takes out of a request's trailers what its header would not have
+// passed on: a server may read both alike. They are whole at the body's end.
+func (p *Proxy) cleanTrailer(h http.Header) {
+	dropHop(h)
+	if !p.cfg.TrustForwarded {
+		dropForwarded(h)
+	}
+	if len(p.cfg.Keys) > 0 || p.cfg.UpstreamKey != "" {
+		for _, name := range keyFields {
+			delete(h, name)
+		}
+	}
+}
+
 // dropForwarded removes what a client may claim about whom it forwards for.
 func dropForwarded(h http.Header) {
 	delete(h, "Forwarded")

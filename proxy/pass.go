@@ -6,7 +6,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
-	"strings"
 	"time"
 )
 
@@ -24,6 +23,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	x := &passed{cancel: cancel}
 	r = r.WithContext(context.WithValue(ctx, passedKey{}, x)) // a copy
+	r.Header = withoutHTTPUpgrade(r.Header)
 	defer func() {
 		if v := recover(); v != nil {
 			breakOff(w, r)
@@ -31,7 +31,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	if r.Body != nil && r.Body != http.NoBody && !wantsUpgrade(r.Header) {
-		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit}
+		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit, ends: func() { p.cleanTrailer(r.Trailer) }}
 		defer x.upload.end()
 		r.Body = passedBody{x.upload, r.Body}
 	}
@@ -41,19 +41,6 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	out := &passWriter{ResponseWriter: w, rc: rc, limit: p.cfg.IdleLimit, interim: takesInterim(r)}
 	p.passes[p.pick()].ServeHTTP(out, r)
 	out.done()
-}
-
-// wantsUpgrade says that a request asks to leave HTTP (RFC 9110, 7.8): without the
-// token in Connection an Upgrade field means nothing.
-func wantsUpgrade(h http.Header) bool {
-	for _, line := range h["Connection"] {
-		for token := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
-				return h.Get("Upgrade") != ""
-			}
-		}
-	}
-	return false
 }
 
 // passedBody is a body under the idle limit.
