@@ -92,6 +92,50 @@ func TestPassedRequestTeachesThatItsUpstreamIsDown(t *testing.T) {
 	}
 }
 
+// TestPassedRequestWithoutABodyGoesToTheNextUpstream: it is all at hand. A WebSocket
+// begins with one.
+func TestPassedRequestWithoutABodyGoesToTheNextUpstream(t *testing.T) {
+	for name, fields := range map[string]http.Header{
+		"get": {}, "upgrade": {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}},
+	} {
+		seen := make(chan string, 1)
+		second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			seen <- r.Host + " " + r.URL.RequestURI() + " " + r.Header.Get("Upgrade")
+		}))
+		t.Cleanup(second.Close)
+		r := newRigTo(t, "", failover(deadURL(t), second.URL+"/base"))
+		req, _ := http.NewRequest("GET", r.server.URL+"/v1/models?a=%zz&b=1", nil)
+		req.Header = fields
+		res, err := r.client.Do(req)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		res.Body.Close()
+		if res.StatusCode != 200 {
+			t.Fatalf("%s: got %d, want the second's 200", name, res.StatusCode)
+		}
+		want := strings.TrimPrefix(second.URL, "http://") + " /base/v1/models?a=%zz&b=1 " + fields.Get("Upgrade")
+		if got := <-seen; got != want {
+			t.Errorf("%s: the second got %q, want %q", name, got, want)
+		}
+		if got := r.proxy.Stats().Reroutes; got != 1 {
+			t.Errorf("%s: got %d reroutes, want 1", name, got)
+		}
+	}
+}
+
+func TestPassedRequestGetsTheErrorWhereAllAreDown(t *testing.T) {
+	r := newRigTo(t, "", failover(deadURL(t), deadURL(t)))
+	res, err := r.client.Get(r.server.URL + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body := text(t, res); res.StatusCode != 502 || !strings.Contains(body, CodeUnreachable) {
+		t.Errorf("got %d %s, want 502", res.StatusCode, body)
+	}
+}
+
 func TestWithoutFailoverOnlyTheFirstServes(t *testing.T) {
 	second := saying(t, "second")
 	r := newRigTo(t, "", failover(deadURL(t), second.URL), withConfig(func(c *Config) { c.Failover = false }))
