@@ -21,9 +21,10 @@ type Record struct {
 
 	// Held is the time inside Gate.Admit.
 	Held time.Duration
-	// Overhead is Lull's own time between Arrived and End: all but Held, waiting for
-	// the upstream, and writes of over 10 ms, which waited for the client. What the
-	// kernel takes to carry a byte and to wake a thread for it is not in it.
+	// Overhead is Lull's own time between Arrived and End: all but Held (where the
+	// Gate said more than forwarded), waiting for the upstream, and writes of over
+	// 10 ms, which waited for whom they went to. What the kernel takes to carry a byte
+	// and to wake a thread for it is not in it.
 	Overhead time.Duration
 	// Arrived: request fully read. Forwarded: handed to the transport. Headers:
 	// the upstream's headers came. FirstByte: first byte of the body written to

@@ -35,7 +35,7 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 			if werr := x.write(x.stripped(buf[:n])); werr != nil {
 				return x.unwritable(werr)
 			}
-			if took := x.observe(buf[:n]).Sub(came); took > clientStall {
+			if took := x.observe(buf[:n]).Sub(came); took > stall {
 				x.waited += took
 			}
 		}
