@@ -104,6 +104,7 @@ func (t *trip) interim(code int, header textproto.MIMEHeader) error {
 		return nil
 	}
 	h := t.w.Header()
+	dropHop(http.Header(header))
 	for k, v := range header {
 		h[k] = v
 	}

@@ -72,7 +72,7 @@ func (x *exchange) begin(res *http.Response) int {
 	x.rec.Status = res.StatusCode
 	mode, stream := framing(mediaType(res.Header))
 	x.rec.Stream = stream
-	if res.Header.Get("Content-Encoding") != "" { // not ours to decode
+	if coded(res.Header) { // not ours to decode
 		mode = tapOff
 		x.p.opaque.Add(1)
 	}
