@@ -100,6 +100,7 @@ func (t passTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		res, err := to.transport.RoundTrip(r)
 		if err == nil {
 			to.health.answered(res.StatusCode)
+			to.turnHome(res.Header)
 			return res, nil
 		}
 		x, known := ctx.Value(passedKey{}).(*passed)

@@ -57,6 +57,7 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 // chooses how the tap reads. It returns how many trailers were announced.
 func (x *exchange) begin(res *http.Response) int {
 	dropHop(res.Header)
+	x.up.turnHome(res.Header)
 	shapeAnswer(res.Header, x.rec.RequestID)
 	h := x.w.Header()
 	for k, v := range res.Header {

@@ -20,7 +20,7 @@ func wantsUpgrade(h http.Header) bool {
 }
 
 // withoutHTTPUpgrade is h without the wish to go on in another HTTP on the same
-// connection (h2c): behind it requests would pass unseen, without a key, a Gate or
+// connection (h2c, or TLS with HTTP in it): behind it requests would pass unseen, without a key, a Gate or
 // an account. Nobody loses by it: a server may always go on as it began (RFC 9110,
 // 7.8), and HTTP/2 clients begin in it. Other protocols stay, as WebSocket does.
 func withoutHTTPUpgrade(h http.Header) http.Header {
@@ -32,7 +32,7 @@ func withoutHTTPUpgrade(h http.Header) http.Header {
 	for token := range strings.SplitSeq(asked, ",") {
 		token = textproto.TrimString(token)
 		name, _, _ := strings.Cut(strings.ToLower(token), "/")
-		if name != "" && name != "h2c" && name != "h2" && name != "http" {
+		if name != "" && name != "h2c" && name != "h2" && name != "http" && name != "tls" {
 			kept = append(kept, token)
 		}
 	}
