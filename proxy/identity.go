@@ -98,12 +98,23 @@ func (p *Proxy) cleanTrailer(h http.Header) {
 
 // dropForwarded removes what a client may claim about whom it forwards for.
 func dropForwarded(h http.Header) {
-	delete(h, "Forwarded")
 	for name := range h {
-		if strings.HasPrefix(name, "X-Forwarded-") {
+		if forwards(name) {
 			delete(h, name)
 		}
 	}
+}
+
+// forwards says that a field is Forwarded or X-Forwarded-*, also with underscores:
+// servers that name fields as CGI does (RFC 3875, 4.1.18), such as those of WSGI, read
+// both alike.
+func forwards(name string) bool {
+	const bare, prefix = "Forwarded", "X-Forwarded-"
+	if len(name) < len(bare) || name[0] != 'F' && name[0] != 'X' { // canonical, as net/http reads them
+		return false
+	}
+	name = strings.ReplaceAll(name, "_", "-")
+	return strings.EqualFold(name, bare) || len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }
 
 // restoreForwarded puts back what ReverseProxy drops before Rewrite.

@@ -179,6 +179,7 @@ func TestForwardedFieldsPassOnlyWhereTheyAreTrusted(t *testing.T) {
 	sent := http.Header{
 		"Forwarded": {"for=x"}, "X-Forwarded-For": {"1.2.3.4", "5.6.7.8"}, "X-Forwarded-Host": {"a"}, "X-Forwarded-Proto": {"https"},
 		"X-Forwarded-Port": {"443"}, "X-Forwarded-Prefix": {"/p"}, "X-Forwarded-Anything": {"x"},
+		"X_forwarded_for": {"1.2.3.4"}, "X-Forwarded_host": {"a"}, "X_forwarded-Proto": {"https"},
 	}
 	for _, trusted := range []bool{false, true} {
 		r, seen := seenBy(t, withConfig(func(c *Config) { c.TrustForwarded = trusted }))
@@ -240,7 +241,7 @@ func TestEveryKeyIsCompared(t *testing.T) {
 
 // TestTrailersCarryNothingThatHeadersMayNot: servers may read both alike.
 func TestTrailersCarryNothingThatHeadersMayNot(t *testing.T) {
-	const sent = "X-Digest: abc\r\nX-Forwarded-For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nAuthorization: Bearer known\r\nX-Api-Key: known\r\nProxy-Authorization: known\r\n"
+	const sent = "X-Digest: abc\r\nX-Forwarded-For: 6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nAuthorization: Bearer known\r\nX-Api-Key: known\r\nProxy-Authorization: known\r\n"
 	for _, scan := range []int64{1, 1 << 20} { // the body is sent on as it comes, and whole
 		bothPaths(t, func(t *testing.T, path string) {
 			got := make(chan http.Header, 1)
