@@ -59,9 +59,5 @@ func (x *exchange) overhead() time.Duration {
 	if x.rec.Arrived.IsZero() {
 		return 0
 	}
-	held := x.rec.Held
-	if x.rec.Admission == OutcomeForwarded {
-		held = 0
-	}
-	return max(0, x.rec.End.Sub(x.rec.Arrived)-held-x.waited)
+	return max(0, x.rec.End.Sub(x.rec.Arrived)-x.rec.Parked()-x.waited)
 }

@@ -108,17 +108,19 @@ func TestOverheadLeavesOutARestThatItsClientSendsSlowly(t *testing.T) {
 // overhead must show.
 func TestTimeOfAGateThatHeldNothingIsLullsOwn(t *testing.T) {
 	const took = 50 * time.Millisecond
-	for outcome, own := range map[string]bool{OutcomeForwarded: true, "": true, OutcomeHeldForwarded: false, OutcomeForwardedUnconfirmed: false} {
+	for outcome, own := range map[string]bool{
+		OutcomeForwarded: true, "": true, OutcomeRejectedCapacity: true,
+		OutcomeHeldForwarded: false, OutcomeForwardedUnconfirmed: false, OutcomeRejectedDeadline: false,
+	} {
 		r := newRig(t, stream(doneChunk), withGate(gateFunc(func(ctx context.Context, q Request) Verdict {
-			v := holds(took).Admit(ctx, q)
-			v.Outcome = outcome
-			return v
+			_ = holds(took).Admit(ctx, q)
+			return Verdict{Forward: !strings.HasPrefix(outcome, "rejected"), Outcome: outcome}
 		})))
 		text(t, r.post(chatPath, `{"stream":true}`))
 		rec := r.seen.record(t)
 		total := rec.End.Sub(rec.Arrived)
-		if rec.Held < took || own && rec.Overhead < took || !own && rec.Overhead > total-took {
-			t.Errorf("%q: got overhead %v of %v, want the gate's %v in it: %v", outcome, rec.Overhead, total, took, own)
+		if rec.Held < took || own && rec.Overhead < took || !own && rec.Overhead > total-took || (rec.Parked() == 0) != own {
+			t.Errorf("%q: got overhead %v and %v parked of %v, want the gate's %v in the first: %v", outcome, rec.Overhead, rec.Parked(), total, took, own)
 		}
 	}
 }
