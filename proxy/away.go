@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 )
@@ -44,8 +45,8 @@ func (p *Proxy) turnsAway(r *http.Request) *turned {
 	if p.away != nil {
 		return p.away
 	}
-	if len(p.cfg.Keys) == 0 || r.Method == http.MethodOptions {
-		return nil
+	if len(p.cfg.Keys) == 0 || r.Method == http.MethodOptions && !wantsUpgrade(r.Header) {
+		return nil // a preflight has no key and asks for nothing
 	}
 	key := CallersKey(r.Header)
 	if p.knows(key) {
@@ -68,12 +69,42 @@ func (p *Proxy) turnAway(w http.ResponseWriter, r *http.Request, d dialect, t *t
 		f = leaving(t.until.Sub(rec.Arrived))
 	}
 	rec.Status = f.status
+	f.closes = leaveUnread(w, r, f)
 	f.write(w, rec.RequestID, d)
 	if d == nil || p.observer == nil {
 		return
 	}
 	rec.End = p.cfg.Now()
 	p.safely(func() { p.observer.Done(rec) })
+}
+
+const (
+	// unreadGrace is how long a caller that is turned away may take for its body.
+	unreadGrace = 2 * time.Second
+	// unreadBytes is what of it is taken in; net/http's own limit, so that it need not
+	// read more.
+	unreadBytes = 256 << 10
+)
+
+// leaveUnread takes in a body that nobody reads, and says whether the connection
+// must end with the answer because it did not come. net/http would wait for it
+// without a limit before it sends the answer: a caller that sends nothing would keep
+// its connection for ever.
+func leaveUnread(w http.ResponseWriter, r *http.Request, f refusal) (closes bool) {
+	if r.ContentLength == 0 {
+		return f.closes
+	}
+	// The errors are those of writers without deadlines.
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(unreadGrace))
+	if f.closes || r.Header.Get("Expect") != "" { // to read would ask for the body
+		return true
+	}
+	if _, err := io.CopyN(io.Discard, r.Body, unreadBytes); err != io.EOF {
+		return true
+	}
+	_ = rc.SetReadDeadline(time.Time{})
+	return false
 }
 
 // leaving is the answer of a process that is about to end.

@@ -86,7 +86,8 @@ const (
 	// MaxBodyBytes.
 	OutcomeRequestUnreadable = "request_unreadable"
 	// OutcomeClientGone is a caller that left: in its upload, while held, before
-	// headers or mid-answer.
+	// headers or mid-answer. One that left after a stream's own end ([DONE]) has had
+	// its answer, and is none.
 	OutcomeClientGone = "client_gone"
 	// OutcomeUpstreamRefused is a 4xx of the upstream, passed on unchanged.
 	OutcomeUpstreamRefused = "upstream_refused"

@@ -57,7 +57,7 @@ const (
 	nodeRole   // the choice has a role
 	nodeFinish // not null: the choice ends here
 	nodeDone   // false: one step of generation; true: the answer ends here
-	nodeError  // not null: the answer is an error
+	nodeError  // with something in it, as content has: the answer is an error
 	nodeType   // an event's type, as Responses and Messages name it
 
 	// Numbers of usage: the largest counts.

@@ -7,7 +7,8 @@
 // scanned for the few keys that say what it will cost, a Gate decides whether and
 // when it goes, a bounded tap reads a copy of the answer, and an Observer gets one
 // Record for every ending. All else passes unchanged: any method, multipart,
-// upgrades, trailers, interim responses.
+// upgrades, trailers, interim responses; but for a wish to go on in another HTTP, and
+// the upstream's own address in a redirect (see upgrade.go, redirect.go).
 //
 // What it never does: decode, re-encode or hold a byte of an answer (but see
 // Config.InjectUsage); put a total limit on a stream; retry after a byte of an

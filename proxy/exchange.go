@@ -48,6 +48,7 @@ type ending struct {
 func (p *Proxy) interpret(w http.ResponseWriter, r *http.Request, d dialect) {
 	x := &exchange{p: p, w: w, rc: http.NewResponseController(w), r: r, d: d, up: p.upstreams[p.pick()]}
 	x.upload.body, x.upload.rc, x.upload.limit = r.Body, x.rc, p.cfg.IdleLimit
+	x.upload.ends = func() { p.cleanTrailer(r.Trailer) }
 	p.inFlight.Add(1)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.cancel = cancel

@@ -99,10 +99,12 @@ func (t *trip) trace() *httptrace.ClientTrace {
 func (t *trip) interim(code int, header textproto.MIMEHeader) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.at.interim = true
 	if t.w == nil || code == http.StatusContinue {
 		return nil
 	}
 	h := t.w.Header()
+	dropHop(http.Header(header))
 	for k, v := range header {
 		h[k] = v
 	}

@@ -103,6 +103,22 @@ func framing(media string) (mode tapMode, stream bool) {
 	return tapOff, false
 }
 
+// coded says that an answer's bytes are not its text. "identity" is no coding
+// (RFC 9110, 8.4.1), and neither is "none", by which some servers keep proxies from
+// compressing their streams.
+func coded(h http.Header) bool {
+	for _, line := range h["Content-Encoding"] {
+		for coding := range strings.SplitSeq(line, ",") {
+			switch strings.ToLower(textproto.TrimString(coding)) {
+			case "", "identity", "none":
+			default:
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // mediaType is the parsed type: it may carry a parameter.
 func mediaType(h http.Header) string {
 	v := h.Get("Content-Type")

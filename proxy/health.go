@@ -97,16 +97,23 @@ func (p *Proxy) pick() int {
 // dialled: no byte of it has gone anywhere. The Gate has spoken for the first; it
 // is not asked again.
 func (x *exchange) elsewhere(ctx context.Context, err error) bool {
-	if !x.p.failed(ctx, x.up, err) || !x.body.replayable() {
-		return false
-	}
-	next := x.p.upstreams[x.p.pick()]
-	if next.health.down.Load() {
+	next, ok := x.p.nextAfter(ctx, x.up, err)
+	if !ok || !x.body.replayable() {
 		return false
 	}
 	x.up, x.rec.Engine = next, next.name
 	x.p.reroutes.Add(1)
 	return true
+}
+
+// nextAfter notes what an attempt's error says of its upstream, and is the one to
+// try instead; false where there is none, or where the first may have had a byte.
+func (p *Proxy) nextAfter(ctx context.Context, u upstream, err error) (upstream, bool) {
+	if !p.failed(ctx, u, err) {
+		return upstream{}, false
+	}
+	next := p.upstreams[p.pick()]
+	return next, !next.health.down.Load()
 }
 
 // failed notes that an upstream could not be dialled. False says that this is not

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,18 +11,27 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
-// deadURL is an address at which nobody listens.
+// deadURL is an address where nobody listens. Its port stays taken: one that is given
+// back may be the next listener's, and a proxy before itself never ends.
 func deadURL(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
 }
 
 // saying is an upstream that answers with its name.
@@ -89,6 +99,50 @@ func TestPassedRequestTeachesThatItsUpstreamIsDown(t *testing.T) {
 	}
 	if got := text(t, r.post("/v1/models", "{}")); got != "second" {
 		t.Errorf("got %q, want the second's answer", got)
+	}
+}
+
+// TestPassedRequestWithoutABodyGoesToTheNextUpstream: it is all at hand. A WebSocket
+// begins with one.
+func TestPassedRequestWithoutABodyGoesToTheNextUpstream(t *testing.T) {
+	for name, fields := range map[string]http.Header{
+		"get": {}, "upgrade": {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}},
+	} {
+		seen := make(chan string, 1)
+		second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			seen <- r.Host + " " + r.URL.RequestURI() + " " + r.Header.Get("Upgrade")
+		}))
+		t.Cleanup(second.Close)
+		r := newRigTo(t, "", failover(deadURL(t), second.URL+"/base"))
+		req, _ := http.NewRequest("GET", r.server.URL+"/v1/models?a=%zz&b=1", nil)
+		req.Header = fields
+		res, err := r.client.Do(req)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		res.Body.Close()
+		if res.StatusCode != 200 {
+			t.Fatalf("%s: got %d, want the second's 200", name, res.StatusCode)
+		}
+		want := strings.TrimPrefix(second.URL, "http://") + " /base/v1/models?a=%zz&b=1 " + fields.Get("Upgrade")
+		if got := <-seen; got != want {
+			t.Errorf("%s: the second got %q, want %q", name, got, want)
+		}
+		if got := r.proxy.Stats().Reroutes; got != 1 {
+			t.Errorf("%s: got %d reroutes, want 1", name, got)
+		}
+	}
+}
+
+func TestPassedRequestGetsTheErrorWhereAllAreDown(t *testing.T) {
+	r := newRigTo(t, "", failover(deadURL(t), deadURL(t)))
+	res, err := r.client.Get(r.server.URL + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body := text(t, res); res.StatusCode != 502 || !strings.Contains(body, CodeUnreachable) {
+		t.Errorf("got %d %s, want 502", res.StatusCode, body)
 	}
 }
 

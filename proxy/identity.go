@@ -82,14 +82,39 @@ func (p *Proxy) identify(h http.Header) {
 	}
 }
 
-// dropForwarded removes what a client may claim about whom it forwards for.
-func dropForwarded(h http.Header) {
-	delete(h, "Forwarded")
-	for name := range h {
-		if strings.HasPrefix(name, "X-Forwarded-") {
+// cleanTrailer takes out of a request's trailers what its header would not have
+// passed on: a server may read both alike. They are whole at the body's end.
+func (p *Proxy) cleanTrailer(h http.Header) {
+	dropHop(h)
+	if !p.cfg.TrustForwarded {
+		dropForwarded(h)
+	}
+	if len(p.cfg.Keys) > 0 || p.cfg.UpstreamKey != "" {
+		for _, name := range keyFields {
 			delete(h, name)
 		}
 	}
+}
+
+// dropForwarded removes what a client may claim about whom it forwards for.
+func dropForwarded(h http.Header) {
+	for name := range h {
+		if forwards(name) {
+			delete(h, name)
+		}
+	}
+}
+
+// forwards says that a field is Forwarded or X-Forwarded-*, also with underscores:
+// servers that name fields as CGI does (RFC 3875, 4.1.18), such as those of WSGI, read
+// both alike.
+func forwards(name string) bool {
+	const bare, prefix = "Forwarded", "X-Forwarded-"
+	if len(name) < len(bare) || name[0] != 'F' && name[0] != 'X' { // canonical, as net/http reads them
+		return false
+	}
+	name = strings.ReplaceAll(name, "_", "-")
+	return strings.EqualFold(name, bare) || len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }
 
 // restoreForwarded puts back what ReverseProxy drops before Rewrite.

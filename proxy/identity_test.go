@@ -179,6 +179,7 @@ func TestForwardedFieldsPassOnlyWhereTheyAreTrusted(t *testing.T) {
 	sent := http.Header{
 		"Forwarded": {"for=x"}, "X-Forwarded-For": {"1.2.3.4", "5.6.7.8"}, "X-Forwarded-Host": {"a"}, "X-Forwarded-Proto": {"https"},
 		"X-Forwarded-Port": {"443"}, "X-Forwarded-Prefix": {"/p"}, "X-Forwarded-Anything": {"x"},
+		"X_forwarded_for": {"1.2.3.4"}, "X-Forwarded_host": {"a"}, "X_forwarded-Proto": {"https"},
 	}
 	for _, trusted := range []bool{false, true} {
 		r, seen := seenBy(t, withConfig(func(c *Config) { c.TrustForwarded = trusted }))
@@ -235,5 +236,24 @@ func TestEveryKeyIsCompared(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { p.knows("a key of a usual length, which is longer than a stack buffer") }); n > 1 {
 		t.Errorf("allocations: got %v a request, want at most the copy of the key", n)
+	}
+}
+
+// TestTrailersCarryNothingThatHeadersMayNot: servers may read both alike.
+func TestTrailersCarryNothingThatHeadersMayNot(t *testing.T) {
+	const sent = "X-Digest: abc\r\nX-Forwarded-For: 6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nAuthorization: Bearer known\r\nX-Api-Key: known\r\nProxy-Authorization: known\r\n"
+	for _, scan := range []int64{1, 1 << 20} { // the body is sent on as it comes, and whole
+		bothPaths(t, func(t *testing.T, path string) {
+			got := make(chan http.Header, 1)
+			r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				got <- r.Trailer.Clone()
+			}, withKeys("known"), withConfig(func(c *Config) { c.ScanBytes = scan }))
+			r.raw("POST " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer known\r\nTrailer: X-Digest\r\nTransfer-Encoding: chunked\r\n\r\n" +
+				"2\r\n{}\r\n0\r\n" + sent + "\r\n")
+			if h := upstreams(t, got); len(h) != 1 || h.Get("X-Digest") != "abc" {
+				t.Errorf("scanning %d bytes: the upstream got %v, want the digest alone", scan, h)
+			}
+		})
 	}
 }

@@ -62,6 +62,7 @@ func (l *links) dialing(at endpoint.Endpoint, files endpoint.TLS) *http.Transpor
 	d := endpoint.NewDialer(at, files, l.connect)
 	_ = d.Check() // keeps what can be read now; what cannot is an error of the first handshake
 	d.Use(t)
+	hearOut(t)
 	return t
 }
 

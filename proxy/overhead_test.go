@@ -1,8 +1,12 @@
 package proxy
 
 import (
+	"bufio"
+	"context"
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -40,6 +44,87 @@ func TestOverheadLeavesOutAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// TestOverheadLeavesOutEveryWaitForTheUpstream: whichever part of an exchange the
+// upstream takes its time for, it is not Lull's.
+func TestOverheadLeavesOutEveryWaitForTheUpstream(t *testing.T) {
+	const pause = 300 * time.Millisecond
+	answer := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + chunk("a") + doneChunk
+	for name, serve := range map[string]func(c net.Conn, br *bufio.Reader){
+		"after an interim answer": func(c net.Conn, br *bufio.Reader) {
+			_, _, _ = readRequest(br)
+			_, _ = io.WriteString(c, "HTTP/1.1 102 Processing\r\n\r\n")
+			time.Sleep(pause) // what is measured is that this does not count; likewise below
+			_, _ = io.WriteString(c, answer)
+		},
+		"inside its header": func(c net.Conn, br *bufio.Reader) {
+			_, _, _ = readRequest(br)
+			_, _ = io.WriteString(c, answer[:20])
+			time.Sleep(pause)
+			_, _ = io.WriteString(c, answer[20:])
+		},
+		"before it takes the body": func(c net.Conn, br *bufio.Reader) {
+			time.Sleep(pause)
+			_, _, _ = readRequest(br)
+			_, _ = io.WriteString(c, answer)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRigTo(t, rawServer(t, func(_ int, c net.Conn) { serve(c, bufio.NewReader(c)) }))
+			text(t, r.post(chatPath, `{"stream":true,"x":"`+strings.Repeat("x", 32<<20)+`"}`))
+			rec := r.seen.record(t)
+			if total := rec.End.Sub(rec.Arrived); total < pause || rec.Overhead > total-pause {
+				t.Errorf("got overhead %v of %v, want none of the upstream's %v", rec.Overhead, total, pause)
+			}
+		})
+	}
+}
+
+// TestOverheadLeavesOutARestThatItsClientSendsSlowly: a body that is sent on while
+// it comes goes at its client's pace.
+func TestOverheadLeavesOutARestThatItsClientSendsSlowly(t *testing.T) {
+	const pause = 300 * time.Millisecond
+	r := newRig(t, stream(chunk("a"), doneChunk), withConfig(func(c *Config) { c.ScanBytes = 10 }))
+	body, send := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(send, `{"stream":true,"x":"aaaaaaaaaaaaaaaaa`)
+		time.Sleep(pause) // likewise
+		_, _ = io.WriteString(send, `"}`)
+		_ = send.Close()
+	}()
+	res, err := r.client.Post(r.server.URL+chatPath, "application/json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text(t, res)
+	rec := r.seen.record(t)
+	if total := rec.End.Sub(rec.Arrived); total < pause || rec.Overhead > total-pause {
+		t.Errorf("got overhead %v of %v, want none of the client's %v", rec.Overhead, total, pause)
+	}
+}
+
+// TestTimeOfAGateThatHeldNothingIsLullsOwn: what no account of held time has, the
+// overhead must show.
+func TestTimeOfAGateThatHeldNothingIsLullsOwn(t *testing.T) {
+	const took = 50 * time.Millisecond
+	for outcome, own := range map[string]bool{
+		OutcomeForwarded: true, "": true, OutcomeRejectedCapacity: true,
+		OutcomeHeldForwarded: false, OutcomeForwardedUnconfirmed: false, OutcomeRejectedDeadline: false,
+	} {
+		r := newRig(t, stream(doneChunk), withGate(gateFunc(func(ctx context.Context, q Request) Verdict {
+			_ = holds(took).Admit(ctx, q)
+			return Verdict{Forward: !strings.HasPrefix(outcome, "rejected"), Outcome: outcome}
+		})))
+		text(t, r.post(chatPath, `{"stream":true}`))
+		rec := r.seen.record(t)
+		total := rec.End.Sub(rec.Arrived)
+		if rec.Held < took || own && rec.Overhead < took || !own && rec.Overhead > total-took || (rec.Parked() == 0) != own {
+			t.Errorf("%q: got overhead %v and %v parked of %v, want the gate's %v in the first: %v", outcome, rec.Overhead, rec.Parked(), total, took, own)
+		}
+	}
+}
+
 func TestOverheadOfAttemptsIsWhatIsLeftBesideTheUpstream(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
@@ -47,9 +132,13 @@ func TestOverheadOfAttemptsIsWhatIsLeftBesideTheUpstream(t *testing.T) {
 		at   times
 		want int // ms waited, of an attempt that took 100
 	}{
-		"an answer":                        {times{wanted: at(1), got: at(11), wrote: at(20), first: at(90)}, 80},
-		"an answer before the body's end":  {times{wanted: at(1), got: at(11), wrote: at(99), first: at(90)}, 10},
-		"an answer while the body goes on": {times{wanted: at(1), got: at(11), first: at(90)}, 89},
+		"an answer":                        {times{wanted: at(1), got: at(11), wrote: at(20), first: at(95)}, 85},
+		"an answer before the body's end":  {times{wanted: at(1), got: at(11), wrote: at(99), first: at(95)}, 94},
+		"an answer just before it":         {times{wanted: at(1), got: at(91), wrote: at(96), first: at(95)}, 90},
+		"an answer while the body goes on": {times{wanted: at(1), got: at(11), first: at(95)}, 94},
+		"a body that is not taken":         {times{wanted: at(1), got: at(11), wrote: at(80), first: at(95)}, 94},
+		"a header in parts":                {times{wanted: at(1), got: at(11), wrote: at(20), first: at(30)}, 90},
+		"an interim answer":                {times{wanted: at(1), got: at(11), wrote: at(20), first: at(95), interim: true}, 90},
 		"no answer":                        {times{wanted: at(1), got: at(11), wrote: at(20)}, 100},
 		"no connection":                    {times{wanted: at(1)}, 100},
 	} {

@@ -6,7 +6,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httputil"
-	"strings"
+	"net/url"
 	"time"
 )
 
@@ -22,8 +22,9 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	_ = rc.EnableFullDuplex()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	x := &passed{cancel: cancel}
+	x := &passed{cancel: cancel, url: r.URL}
 	r = r.WithContext(context.WithValue(ctx, passedKey{}, x)) // a copy
+	r.Header = withoutHTTPUpgrade(r.Header)
 	defer func() {
 		if v := recover(); v != nil {
 			breakOff(w, r)
@@ -31,7 +32,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	if r.Body != nil && r.Body != http.NoBody && !wantsUpgrade(r.Header) {
-		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit}
+		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit, ends: func() { p.cleanTrailer(r.Trailer) }}
 		defer x.upload.end()
 		r.Body = passedBody{x.upload, r.Body}
 	}
@@ -41,19 +42,6 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	out := &passWriter{ResponseWriter: w, rc: rc, limit: p.cfg.IdleLimit, interim: takesInterim(r)}
 	p.passes[p.pick()].ServeHTTP(out, r)
 	out.done()
-}
-
-// wantsUpgrade says that a request asks to leave HTTP (RFC 9110, 7.8): without the
-// token in Connection an Upgrade field means nothing.
-func wantsUpgrade(h http.Header) bool {
-	for _, line := range h["Connection"] {
-		for token := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
-				return h.Get("Upgrade") != ""
-			}
-		}
-	}
-	return false
 }
 
 // passedBody is a body under the idle limit.
@@ -66,14 +54,15 @@ type passedBody struct {
 // it under passedKey.
 type passed struct {
 	cancel context.CancelCauseFunc
-	upload *upload // nil without a body
+	url    *url.URL // the client's
+	upload *upload  // nil without a body
 }
 
 type passedKey struct{}
 
 func (p *Proxy) newPass(to upstream) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:     to.transport,
+		Transport:     passTransport{p, to},
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
 		BufferPool:    bufferPool{p},
@@ -92,14 +81,37 @@ func (p *Proxy) newPass(to upstream) *httputil.ReverseProxy {
 			p.identify(pr.Out.Header)
 			shapeRequest(pr.Out.Header, id)
 		},
-		ModifyResponse: func(res *http.Response) error {
+		ModifyResponse: p.shapePassed,
+		ErrorHandler:   p.passFailed,
+	}
+}
+
+// passTransport sends what is passed to its upstream, or to the next one where that
+// cannot be dialled. A request with a body goes nowhere else: the body is not kept.
+type passTransport struct {
+	p  *Proxy
+	to upstream
+}
+
+// RoundTrip makes passTransport an http.RoundTripper.
+func (t passTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	to, ctx := t.to, r.Context()
+	for tries := 1; ; tries++ {
+		res, err := to.transport.RoundTrip(r)
+		if err == nil {
 			to.health.answered(res.StatusCode)
-			return p.shapePassed(res)
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			p.failed(r.Context(), to, err)
-			p.passFailed(w, r, err)
-		},
+			to.turnHome(res.Header)
+			return res, nil
+		}
+		x, known := ctx.Value(passedKey{}).(*passed)
+		bodiless := r.Body == nil || r.Body == http.NoBody
+		next, ok := t.p.nextAfter(ctx, to, err)
+		if !ok || !known || !bodiless || tries >= len(t.p.upstreams) {
+			return nil, err
+		}
+		to, r = next, r.WithContext(ctx) // a copy
+		r.URL = to.target(x.url)
+		t.p.reroutes.Add(1)
 	}
 }
 

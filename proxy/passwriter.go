@@ -33,6 +33,9 @@ func (w *passWriter) WriteHeader(code int) {
 	if code == http.StatusContinue || interim && !w.interim {
 		return
 	}
+	if interim {
+		dropHop(w.Header()) // ReverseProxy does so with the last answer only
+	}
 	w.ResponseWriter.WriteHeader(code)
 }
 

@@ -21,9 +21,9 @@ type Record struct {
 
 	// Held is the time inside Gate.Admit.
 	Held time.Duration
-	// Overhead is Lull's own time between Arrived and End: all but Held, waiting for
-	// the upstream, and writes of over 10 ms, which waited for the client. What the
-	// kernel takes to carry a byte and to wake a thread for it is not in it.
+	// Overhead is Lull's own time between Arrived and End: all but Parked, waiting for
+	// the upstream, and writes of over 10 ms, which waited for whom they went to. What
+	// the kernel takes to carry a byte and to wake a thread for it is not in it.
 	Overhead time.Duration
 	// Arrived: request fully read. Forwarded: handed to the transport. Headers:
 	// the upstream's headers came. FirstByte: first byte of the body written to
@@ -73,6 +73,16 @@ func (r Record) Failed() bool {
 		return false
 	}
 	return true
+}
+
+// Parked is the part of Held for which the Gate held the request for memory. There is
+// none where it said at once that the request may go or that its queue is full.
+func (r Record) Parked() time.Duration {
+	switch r.Admission {
+	case "", OutcomeForwarded, OutcomeRejectedCapacity:
+		return 0
+	}
+	return r.Held
 }
 
 // TTFT is the time from the request fully read to the first content event

@@ -33,9 +33,9 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 		if n > 0 {
 			x.up.health.goesOn(res.StatusCode)
 			if werr := x.write(x.stripped(buf[:n])); werr != nil {
-				return x.unwritable(werr)
+				return x.unwritable(res.StatusCode, werr)
 			}
-			if took := x.observe(buf[:n]).Sub(came); took > clientStall {
+			if took := x.observe(buf[:n]).Sub(came); took > stall {
 				x.waited += took
 			}
 		}
@@ -48,7 +48,7 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 			return x.whole(res.StatusCode)
 		}
 		if rerr != nil {
-			return x.broken(ctx, rerr)
+			return x.broken(ctx, res.StatusCode, rerr)
 		}
 	}
 }
@@ -57,6 +57,7 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 // chooses how the tap reads. It returns how many trailers were announced.
 func (x *exchange) begin(res *http.Response) int {
 	dropHop(res.Header)
+	x.up.turnHome(res.Header)
 	shapeAnswer(res.Header, x.rec.RequestID)
 	h := x.w.Header()
 	for k, v := range res.Header {
@@ -72,7 +73,7 @@ func (x *exchange) begin(res *http.Response) int {
 	x.rec.Status = res.StatusCode
 	mode, stream := framing(mediaType(res.Header))
 	x.rec.Stream = stream
-	if res.Header.Get("Content-Encoding") != "" { // not ours to decode
+	if coded(res.Header) { // not ours to decode
 		mode = tapOff
 		x.p.opaque.Add(1)
 	}
@@ -159,12 +160,12 @@ func (x *exchange) whole(status int) ending {
 
 // broken is the ending of an answer that broke off. What came was written; the
 // client must see that it was not all.
-func (x *exchange) broken(ctx context.Context, err error) ending {
+func (x *exchange) broken(ctx context.Context, status int, err error) ending {
 	switch {
 	case isCut(x.r.Context()):
 		return ending{outcome: OutcomeCut, err: ErrCut, abort: true}
 	case x.r.Context().Err() != nil:
-		return ending{outcome: OutcomeClientGone, err: x.r.Context().Err(), abort: true}
+		return x.left(status, x.r.Context().Err())
 	case context.Cause(ctx) == errIdle:
 		return ending{outcome: OutcomeIdle, err: errIdle, abort: true}
 	}
@@ -172,11 +173,23 @@ func (x *exchange) broken(ctx context.Context, err error) ending {
 }
 
 // unwritable is the ending of an answer that the client does not take.
-func (x *exchange) unwritable(err error) ending {
+func (x *exchange) unwritable(status int, err error) ending {
 	if isCut(x.r.Context()) {
 		return ending{outcome: OutcomeCut, err: ErrCut, abort: true}
 	}
-	return ending{outcome: OutcomeClientGone, err: err, abort: true}
+	return x.left(status, err)
+}
+
+// left is the ending of an answer whose client has left. Clients close at [DONE], or
+// at their dialect's own end, and need not wait for the end of the transfer: what
+// they wanted they have.
+func (x *exchange) left(status int, err error) ending {
+	end := ending{outcome: OutcomeClientGone, err: err}
+	if x.tap.terminated {
+		end = x.whole(status)
+	}
+	end.abort = true
+	return end
 }
 
 var errInBand = errors.New("the upstream sent an error inside its answer")

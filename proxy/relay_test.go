@@ -124,8 +124,8 @@ func TestRoleOnlyChunkIsNotFirstToken(t *testing.T) {
 	text(t, res)
 	rec := r.seen.record(t)
 	ttft, ok := rec.TTFT()
-	if !ok || rec.FirstContent.Before(at) || rec.FirstByte.After(at) || ttft != rec.FirstContent.Sub(rec.Arrived) {
-		t.Errorf("first content: got %v (first byte %v), want after the role chunk was seen at %v", rec.FirstContent, rec.FirstByte, at)
+	if !ok || rec.FirstContent.Before(at) || !rec.FirstByte.Before(rec.FirstContent) || ttft != rec.FirstContent.Sub(rec.Arrived) {
+		t.Errorf("first content: got %v (first byte %v), want after the role chunk was seen at %v, and after the first byte", rec.FirstContent, rec.FirstByte, at)
 	}
 }
 

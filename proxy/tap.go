@@ -168,7 +168,7 @@ func (t *tap) value(f found) {
 		t.event.finish = t.event.finish || f.kind == 't'
 		t.terminated = t.terminated || f.kind == 't'
 	case nodeError:
-		t.failed = t.failed || f.kind != '0'
+		t.failed = t.failed || f.hasContent() || f.kind == '{'
 	case nodeType:
 		if f.kind == 's' {
 			m := t.dialect.typed(f.text)

@@ -22,6 +22,7 @@ type upload struct {
 	body  io.Reader
 	rc    *http.ResponseController
 	limit time.Duration
+	ends  func() // called at the body's end, when its trailers have come; may be nil
 
 	mu      sync.Mutex
 	until   time.Time // the read deadline that is set; zero for none
@@ -43,7 +44,9 @@ func (u *upload) Read(p []byte) (int, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		u.idle, err = true, fmt.Errorf("%w: %w", errUploadIdle, err)
 	}
-	u.whole = err == io.EOF
+	if u.whole = err == io.EOF; u.whole && u.ends != nil {
+		u.ends()
+	}
 	u.clear()
 	return n, err
 }

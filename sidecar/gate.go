@@ -110,7 +110,7 @@ func (g *gate) Done(r proxy.Record) {
 	}
 	ttft, _ := r.TTFT()
 	g.metrics.RequestDone(telemetry.Request{
-		Model: r.Model, Outcome: r.Outcome, TTFT: ttft, Held: heldTime(r), Overhead: r.Overhead,
+		Model: r.Model, Outcome: r.Outcome, TTFT: ttft, Held: r.Parked(), Overhead: r.Overhead,
 		PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, TokenSource: r.TokenSource,
 	})
 	if r.Engine != "" && r.Engine != g.first {
@@ -140,12 +140,4 @@ func (g *gate) finish(r proxy.Record) {
 // unrun says that the server refused a request and no token came of it.
 func unrun(r proxy.Record) bool {
 	return r.Outcome == proxy.OutcomeUpstreamRefused && r.Events == 0 && r.OutputTokens == 0
-}
-
-// heldTime is the time in the gate, when it was more than the loop's own answer.
-func heldTime(r proxy.Record) time.Duration {
-	if r.Admission == proxy.OutcomeForwarded || r.Admission == "" {
-		return 0
-	}
-	return r.Held
 }

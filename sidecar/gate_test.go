@@ -86,3 +86,14 @@ func TestOnlyARequestThatTheServerRefusedTeachesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalForAFullQueueIsNotHeld: such a request never waited for memory.
+func TestRefusalForAFullQueueIsNotHeld(t *testing.T) {
+	r := newRig(t, nil)
+	for _, outcome := range []string{proxy.OutcomeRejectedCapacity, proxy.OutcomeRejectedDeadline, proxy.OutcomeRejectedCapacity} {
+		r.sidecar.gate.Done(proxy.Record{ID: "x", Outcome: outcome, Admission: outcome, Held: time.Millisecond})
+	}
+	if !r.metric("lull_request_held_seconds_count 1") {
+		t.Error("want the one that waited counted alone")
+	}
+}

@@ -42,22 +42,26 @@ func (r role) report(out io.Writer, o *open) error {
 
 // answer reports once for each line of in, until it ends.
 func (r role) answer(in io.Reader, out io.Writer, o *open) error {
-	for lines := bufio.NewScanner(in); lines.Scan(); {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
 		if err := r.report(out, o); err != nil {
 			return err
 		}
 	}
-	return nil
+	return lines.Err()
 }
 
-// ask gets a child's report.
+// ask gets a child's report. A child that cannot give one is stopped: what it wrote
+// to stderr is whole only then.
 func (c *child) ask() (selfReport, error) {
 	var r selfReport
-	if _, err := io.WriteString(c.stdin, "report\n"); err != nil {
-		return r, fmt.Errorf("bench proxy: ask a child: %w; stderr: %s", err, c.log)
+	_, err := io.WriteString(c.stdin, "report\n")
+	var line []byte
+	if err == nil {
+		line, err = c.stdout.ReadBytes('\n')
 	}
-	line, err := c.stdout.ReadBytes('\n')
 	if err != nil {
+		c.stop()
 		return r, fmt.Errorf("bench proxy: a child's report: %w; stderr: %s", err, c.log)
 	}
 	if err := json.Unmarshal(line, &r); err != nil {

@@ -19,8 +19,8 @@ type load struct {
 	prompt              int
 	// slice is how long an arm takes the load before the next one does.
 	slice time.Duration
-	// halve makes it a load that is offered: with less than nine tenths of its
-	// events reached by any arm, half of the connections are tried for all alike.
+	// halve makes it a load that is offered: where any arm's events come so late that
+	// they queue (see reachable), half of the connections are tried for all alike.
 	halve bool
 }
 

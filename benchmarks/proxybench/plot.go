@@ -22,17 +22,17 @@ func savePlots(w io.Writer, file string, samples map[string]*arm) error {
 		return nil
 	}
 	stem := strings.TrimSuffix(file, filepath.Ext(file))
-	for name, of := range map[string]func(*arm) []time.Duration{
-		"first": func(a *arm) []time.Duration { return a.first },
-		"later": func(a *arm) []time.Duration { return a.later },
+	for _, plot := range []struct {
+		name, axis string
+		of         func(*arm) []time.Duration
+	}{
+		{"first", "first event, µs", func(a *arm) []time.Duration { return a.first }},
+		{"later", "later events, µs", func(a *arm) []time.Duration { return a.later }},
 	} {
-		c := chart.CDF{X: name + " event, µs", Least: 1}
-		if name == "later" {
-			c.X = "later events, µs"
-		}
+		c := chart.CDF{X: plot.axis, Least: 1}
 		for i, arm := range armNames {
 			d := chart.Distribution{Title: arm, Color: armColors[i]}
-			for _, v := range of(samples[arm]) {
+			for _, v := range plot.of(samples[arm]) {
 				d.Values = append(d.Values, float64(v)/float64(time.Microsecond))
 			}
 			c.List = append(c.List, d)
@@ -41,7 +41,7 @@ func savePlots(w io.Writer, file string, samples map[string]*arm) error {
 		if err != nil {
 			return fmt.Errorf("bench proxy: %w", err)
 		}
-		path := stem + "-" + name + ".svg"
+		path := stem + "-" + plot.name + ".svg"
 		if err := os.WriteFile(path, []byte(chart.OnWhite(svg)), 0o644); err != nil {
 			return fmt.Errorf("bench proxy: write plot: %w", err)
 		}

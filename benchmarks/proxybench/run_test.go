@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -223,7 +224,7 @@ func TestChildWhoseReportMakesNoSenseIsNamed(t *testing.T) {
 		"":       "bench proxy: a child's report: EOF; stderr: went",
 		"what\n": `bench proxy: a child's report: got "what\n": invalid character 'w' looking for beginning of value`,
 	} {
-		c := &child{stdin: nopWriter{}, stdout: bufio.NewReader(strings.NewReader(said)), log: &strings.Builder{}}
+		c := &child{cmd: &exec.Cmd{}, stdin: nopWriter{}, stdout: bufio.NewReader(strings.NewReader(said)), log: &strings.Builder{}}
 		c.log.WriteString("went")
 		if _, err := c.ask(); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

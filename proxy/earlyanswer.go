@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// answerGrace is how long a write that failed waits for the answer that came before
+// it: one over loopback or a datacentre's network is there already.
+const answerGrace = 50 * time.Millisecond
+
+// hearOut makes a transport's connections hear their server out. A server may answer
+// a request that it does not read to its end (413, 401), and close. The transport
+// takes its failed write for the end of the request, though the answer lies there
+// unread, and the client would get 502 for it.
+func hearOut(t *http.Transport) {
+	dial, dialTLS := t.DialContext, t.DialTLSContext
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return hearing(dial(ctx, network, addr))
+	}
+	t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return hearing(dialTLS(ctx, network, addr))
+	}
+}
+
+func hearing(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &hearingConn{Conn: c, heard: make(chan struct{})}, nil
+}
+
+// hearingConn holds the news of a failed write back until its reader has read all
+// that came.
+type hearingConn struct {
+	net.Conn
+	end   sync.Once
+	heard chan struct{} // closed at the reader's end
+}
+
+func (c *hearingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.end.Do(func() { close(c.heard) })
+	}
+	return n, err
+}
+
+func (c *hearingConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		grace := time.NewTimer(answerGrace)
+		defer grace.Stop()
+		select {
+		case <-c.heard:
+		case <-grace.C:
+		}
+	}
+	return n, err
+}
+
+// CloseWrite passes on the end of one direction, as upgraded connections have it.
+func (c *hearingConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
