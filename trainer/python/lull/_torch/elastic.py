@@ -26,7 +26,7 @@ from lull._torch.nature import by_nature
 from lull._torch.rise import PATIENCE_S, FloorWatch
 from lull._torch.runtime import RuntimeSide
 from lull._torch.segments import Segment
-from lull._torch.separable import check_separable
+from lull._torch.separable import check_separable, lengths
 from lull._torch.shares import shares
 from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
@@ -84,6 +84,7 @@ class Elastic(RuntimeSide):
         """What attach undoes when this job detaches."""
         self._on_measured: Callable[[], None] = lambda: None
         self._trusted = self._trusting = trusted
+        self._asked_uneven = trusted
         self._state_per_byte = 0.0
         """Bytes of optimizer state for a byte of parameters, as the dry step showed."""
         self._turn = threading.Lock()
@@ -156,15 +157,16 @@ class Elastic(RuntimeSide):
         self._gradients.refuse_foreign_hooks()
         if self.floor is None:
             keep_out()
-        if not self._trusted and size > 1:
+        uneven = size > 1 and not self._asked_uneven and lengths(batch, size) is not None
+        if size > 1 and (not self._trusted or uneven):
             before = Snapshot(self.device, self.model, None)
             try:
                 with self._caches_off():
                     check_separable(self.model, loss_fn, batch, size, reduction, weights)
             finally:
                 before.restore()
-            self._trusted = True
-            if found := by_nature(self.model):
+            first, self._trusted, self._asked_uneven = not self._trusted, True, self._asked_uneven or uneven
+            if first and (found := by_nature(self.model)):
                 _log.info(
                     "gradients equal those of the same microbatches undisturbed, not of one pass over the batch: %s",
                     "; ".join(found),

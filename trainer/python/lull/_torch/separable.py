@@ -1,4 +1,5 @@
-"""Does loss_fn separate over samples as the caller says? Asked once, of a few samples of the first batch.
+"""Does loss_fn separate over samples as the caller says? Asked of a few samples of the first batch, and of the first
+batch in which samples differ in length.
 
 Microbatches add up to the batch's gradient only if the batch's loss is the mean (or the sum, or the
 weighted mean) of its samples' losses. A loss that divides by tokens, a sum that is called a mean, and a
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from lull._errors import RuntimeRefusal
-from lull._torch.batch import part, refuse_edits, spread_copy
+from lull._torch.batch import part, refuse_edits, spread_copy, tensors_in
 
 _log = logging.getLogger("lull")
 
@@ -27,6 +28,16 @@ batch, first to last: one that is sorted by length or by label has like samples 
 
 _LOOSE, _TIGHT = 3e-2, 1e-3
 """Relative difference allowed for rounding: with 16-bit parameters, and with wider ones."""
+
+_ALIKE = 30
+"""Single losses within so many tolerances of each other say little: any weights make nearly the same of them. So it is
+with a model that is not trained yet, which says the same of every sample."""
+
+_STRETCH = 4.0
+"""What all weights are multiplied by to hear more: a power of two, so that dividing by it gives back the same bits."""
+
+_IGNORED = -100
+"""What PyTorch's and Hugging Face's losses leave out of labels."""
 
 _ADVICE = (
     "pass weights= with one number a sample where the loss divides by their sum (tokens), reduction='sum' where it "
@@ -38,6 +49,28 @@ def places(size: int) -> tuple[int, ...]:
     """The samples of a batch that are asked: SAMPLES of them from the first to the last, or all."""
     n = min(size, SAMPLES)
     return tuple(i * (size - 1) // max(n - 1, 1) for i in range(n))
+
+
+def lengths(batch: Any, size: int) -> list[int] | None:
+    """How many positions of each sample count, where the batch says so: labels other than -100, masks other than 0.
+
+    None where it says nothing, or as many for all.
+    """
+    for leaf in tensors_in(batch):
+        if leaf.dim() < 2 or leaf.shape[0] != size or leaf.is_floating_point() or leaf.is_complex():
+            continue
+        rows = leaf.flatten(1)
+        masked = leaf.dtype is torch.bool or bool(rows.numel() and rows.min() >= 0 and rows.max() <= 1)
+        counts = [int(n) for n in (rows != 0 if masked else rows != _IGNORED).sum(1)]
+        if len(set(counts)) > 1:
+            return counts
+    return None
+
+
+def unlike(counts: list[int]) -> tuple[int, ...]:
+    """The places of a short and a long sample, and of the ends of the batch."""
+    short, long = min(range(len(counts)), key=counts.__getitem__), max(range(len(counts)), key=counts.__getitem__)
+    return tuple(sorted({0, short, long, len(counts) - 1}))
 
 
 @dataclass(frozen=True)
@@ -72,14 +105,26 @@ class Asked:
         scale = max(abs(self.whole), abs(made), max(map(abs, counted), default=0.0), 1e-12)
         return abs(self.whole - made) / scale
 
+    def alike(self, weights: torch.Tensor | None, tolerance: float) -> bool:
+        """Whether the single losses are too near each other to tell weights apart."""
+        counted = self.counted(weights)
+        scale = max(max(map(abs, counted), default=0.0), 1e-12)
+        return max(counted, default=0.0) - min(counted, default=0.0) < _ALIKE * tolerance * scale
 
-def ask(model: torch.nn.Module, loss_fn: Callable[[Any], torch.Tensor], batch: Any, size: int) -> Asked | None:
+
+def ask(
+    model: torch.nn.Module,
+    loss_fn: Callable[[Any], torch.Tensor],
+    batch: Any,
+    size: int,
+    at: tuple[int, ...] | None = None,
+) -> Asked | None:
     """Asks loss_fn; None when its answers say nothing: a single sample, no number, or not the same twice.
 
     The model runs in eval mode, and without gradients where the loss holds none itself: dropout and batch
     statistics differ between partitions by nature, and say nothing about the loss.
     """
-    at = places(size)
+    at = places(size) if at is None else at
     n = len(at)
     if n < 2:
         return None
@@ -116,7 +161,9 @@ def check_separable(
     weights: torch.Tensor | None,
 ) -> None:
     """Raises RuntimeRefusal when the loss of a few samples is not what their single losses make of it."""
-    asked = ask(model, loss_fn, batch, size)
+    counts = lengths(batch, size)
+    at = places(size) if counts is None else unlike(counts)
+    asked = ask(model, loss_fn, batch, size, at)
     if asked is None:
         return
     n, whole = len(asked.singles), asked.whole
@@ -125,13 +172,54 @@ def check_separable(
             f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, yet one alone has none "
             f"({asked.singles}): it divides by something that a single sample may lack; {_ADVICE}"
         )
-    if asked.off(reduction, weights) <= tolerance(model):
+    limit, how = tolerance(model), ""
+    if asked.off(reduction, weights) <= limit and asked.alike(weights, limit):
+        louder = _ask_louder(model, loss_fn, batch, size, at)
+        if louder is not None and all(map(math.isfinite, louder.counted(weights))):
+            asked, how = louder, f" with all weights times {_STRETCH:g}, since their single losses are alike without"
+    if asked.off(reduction, weights) <= limit:
         return
-    how = f"reduction={reduction!r}{'' if weights is None else ' with weights'}"
+    made = f"reduction={reduction!r}{'' if weights is None else ' with weights'}"
     raise RuntimeRefusal(
-        f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, want "
-        f"{asked.made(reduction, weights):.6g}, what {how} makes of their single losses; {_ADVICE}"
+        f"elastic.backward loss_fn: {n} samples have the loss {asked.whole:.6g}{how}, want "
+        f"{asked.made(reduction, weights):.6g}, what {made} makes of their single losses; {_ADVICE}"
     )
+
+
+def _ask_louder(
+    model: torch.nn.Module, loss_fn: Callable[[Any], torch.Tensor], batch: Any, size: int, at: tuple[int, ...]
+) -> Asked | None:
+    """The same question with larger weights, whose answers differ more; None where they make no sense to the model."""
+    with _stretched(model) as done:
+        if not done:
+            return None
+        try:
+            return ask(model, loss_fn, batch, size, at)
+        except RuntimeRefusal:
+            raise
+        except Exception as error:  # a check of the user's own, which such weights do not pass
+            _log.debug("loss_fn: asked with all weights times %g: %s", _STRETCH, error)
+            return None
+
+
+@contextmanager
+def _stretched(model: torch.nn.Module) -> Iterator[bool]:
+    """All weights times _STRETCH, and the same bits again afterwards; no version counter moves, so that graphs that
+    the user still holds stay good. False, and nothing done, where one is too large for that."""
+    plain = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    weights = [p.data for p in model.parameters() if p.dtype in plain and p.numel()]
+    if any(float(p.abs().max()) * _STRETCH >= torch.finfo(p.dtype).max for p in weights):
+        yield False
+        return
+    done: list[torch.Tensor] = []
+    try:
+        for p in weights:
+            done.append(p)
+            p.mul_(_STRETCH)
+        yield True
+    finally:
+        for p in done:
+            p.div_(_STRETCH)
 
 
 def _detached(loss: Any) -> Any:

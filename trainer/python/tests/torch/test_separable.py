@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 import lull
 from lull._errors import RuntimeRefusal
-from lull._torch.separable import check_separable, places
+from lull._torch.separable import _stretched, ask, check_separable, lengths, places, tolerance, unlike
 
 pytestmark = pytest.mark.cpu
 
@@ -112,6 +112,97 @@ def test_places_are_spread_from_the_first_to_the_last(size: int, asked: tuple[in
 def test_one_sample_says_nothing() -> None:
     model, x, _ = setting()
     check_separable(model, lambda b: mse_loss(model(b), b[..., :5], reduction="sum"), x[:1], 1, "mean", None)
+
+
+def untrained() -> torch.nn.Module:
+    """A language model as it is made: whatever the sample, its loss is that of guessing."""
+    torch.manual_seed(3)
+    head = torch.nn.Linear(16, 50, bias=False)
+    torch.nn.init.normal_(head.weight, std=0.01)
+    return torch.nn.Sequential(torch.nn.Embedding(50, 16), torch.nn.LayerNorm(16), head)
+
+
+def padded(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = torch.randint(0, 50, (len(lengths), 12), generator=torch.Generator().manual_seed(4))
+    return tokens, torch.where(torch.arange(12) < torch.tensor(lengths)[:, None], tokens, -100)
+
+
+def test_model_that_says_the_same_of_every_sample_is_heard_with_larger_weights() -> None:
+    model, batch = untrained(), padded([12, 1, 12, 2])
+    asked = ask(model, lambda b: token_mean(model, b), batch, 4)
+    assert asked is not None
+    assert asked.off("mean", None) < tolerance(model), "by their values alone the wrong reduction passes"
+    before = [p.detach().clone() for p in model.parameters()]
+    versions = [p._version for p in model.parameters()]
+    with pytest.raises(RuntimeRefusal, match=r"with all weights times 4, since .* alike .*pass weights="):
+        check_separable(model, lambda b: token_mean(model, b), batch, 4, "mean", None)
+    counts = (batch[1] != -100).sum(1)
+    check_separable(model, lambda b: token_mean(model, b), batch, 4, "mean", counts)
+    assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+    assert [p._version for p in model.parameters()] == versions, "a graph that the user holds stays good"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_weights_have_the_same_bits_after_they_were_larger(dtype: torch.dtype) -> None:
+    least, most = torch.finfo(dtype).smallest_normal, torch.finfo(dtype).max / 8
+    values = torch.tensor([0.0, -0.0, least, least / 8, -least / 4, 1 / 3, -most, most], dtype=dtype)
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(values.clone())
+    bits = {2: torch.int16, 4: torch.int32}[values.element_size()]
+    with _stretched(model) as done:
+        assert done
+        assert not torch.equal(model.weight, values)
+    assert torch.equal(model.weight.data.view(bits), values.view(bits))
+    with torch.no_grad():
+        model.weight[0] = torch.finfo(dtype).max / 2
+    with _stretched(model) as done:
+        assert not done, "what would overflow is left alone"
+    assert model.weight[0] == torch.finfo(dtype).max / 2
+
+
+def test_model_that_fails_with_larger_weights_is_let_through_as_it_is() -> None:
+    model, batch = untrained(), padded([12, 12, 12, 12])
+    largest = max(float(p.detach().abs().max()) for p in model.parameters())
+
+    def loss(b: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        if max(float(p.detach().abs().max()) for p in model.parameters()) > largest:
+            raise ValueError("weights have exploded")
+        return token_mean(model, b)
+
+    check_separable(model, loss, batch, 4, "mean", None)
+    assert max(float(p.detach().abs().max()) for p in model.parameters()) == largest
+
+
+def test_short_and_long_samples_are_the_ones_that_are_asked() -> None:
+    counts = [12] * 40
+    counts[17], counts[23] = 3, 11
+    _, labels = padded(counts)
+    assert lengths((torch.randn(40, 5), labels), 40) == counts
+    assert unlike(counts) == (0, 17, 39)
+    mask = (labels != -100).long()
+    assert lengths({"input_ids": labels.clamp(min=0), "attention_mask": mask}, 40) == counts
+    assert lengths({"mask": mask.bool()}, 40) == counts
+    assert lengths({"mask": mask[:, :3], "ids": labels[:, :3]}, 40) is None, "as many for all"
+    assert lengths((torch.randn(40, 5), torch.arange(40)), 40) is None, "labels of whole samples"
+
+
+def test_padding_that_comes_in_a_later_batch_is_asked_about_then() -> None:
+    model = untrained()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        elastic = lull.attach(model, optimizer, budget="64MiB", socket="")
+    try:
+        for _ in range(2):
+            elastic.backward(padded([12] * 8), lambda b: token_mean(model, b))
+            optimizer.zero_grad()
+        with pytest.raises(RuntimeRefusal, match="pass weights="):
+            elastic.backward(padded([12] * 7 + [2]), lambda b: token_mean(model, b))
+        assert all(p.grad is None for p in model.parameters())
+        batch = padded([12] * 7 + [2])
+        elastic.backward(batch, lambda b: token_mean(model, b), weights=(batch[1] != -100).sum(1))
+    finally:
+        elastic.close()
 
 
 def test_attached_job_refuses_at_its_first_batch_and_leaves_no_trace() -> None:
