@@ -96,6 +96,37 @@ func TestDriverThatHangsAtTheStartKeepsNobodyWaiting(t *testing.T) {
 	})
 }
 
+// A server of eight GPUs whose driver hangs serves after 34 s, not 160.
+func TestDriverThatHangsIsNotWaitedForAgainByEveryGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good, answer, began := newFakeGPU(size.GiB), make(chan struct{}), time.Now()
+		open := func(which string) (gpu, error) {
+			if which == "3" {
+				return good, nil
+			}
+			<-answer
+			return nil, errors.New("device: gpu " + which + ": too late")
+		}
+		var f config.File
+		for i := range 4 {
+			f.Devices = append(f.Devices, nvidia(string(rune('a'+i)), string(rune('0'+i)), 0, 0))
+		}
+		found := findGPUs(f, open)
+		if took := time.Since(began); took != gpuStart+2*gpuLate {
+			t.Errorf("took %v, want %v for the first and %v for each of two more", took, gpuStart, gpuLate)
+		}
+		if len(found.problems) != 3 || found.open["d"].gpu != good {
+			t.Errorf("problems %q, want the three that hang left out and the fourth open", found.problems)
+		}
+		const want = "device: gpu 1: the driver has not answered in 2s; requests are relayed and nothing is lent on it until a restart"
+		if found.problems["b"] != want {
+			t.Errorf("got %q, want %q", found.problems["b"], want)
+		}
+		close(answer)
+		synctest.Wait()
+	})
+}
+
 func TestCheckSaysWhatGPUsThereAre(t *testing.T) {
 	g := newFakeGPU(80 * size.GiB)
 	g.foreign, g.why = 3*size.GiB, hidden
