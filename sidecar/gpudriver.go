@@ -47,8 +47,9 @@ type gpuDriver struct {
 
 // gpuSeen is a reading and whose each process is.
 type gpuSeen struct {
-	at      time.Time
-	reading device.Reading
+	// began is before the driver was asked, at when it had answered.
+	began, at time.Time
+	reading   device.Reading
 	// above has each listed process's ancestors, itself first.
 	above map[int][]int
 }
@@ -59,7 +60,7 @@ func newGPUDriver(l *loop, d config.Device, g foundGPU) *gpuDriver {
 		share: share{slop: d.Headroom / 2}, capacity: d.Capacity, faults: map[string]int{},
 		flood: &limiter{most: 10, every: time.Second, now: l.clock},
 	}
-	out.keep(g.reading)
+	out.keep(g.reading, l.clock())
 	return out
 }
 
@@ -88,6 +89,7 @@ func (d *gpuDriver) run(ctx context.Context) {
 }
 
 func (d *gpuDriver) look(ctx context.Context) {
+	began := d.loop.clock()
 	timed, cancel := context.WithTimeoutCause(ctx, gpuLate, errGPULate)
 	r, err := d.gpu.Read(timed)
 	cancel()
@@ -98,12 +100,12 @@ func (d *gpuDriver) look(ctx context.Context) {
 		d.loop.post(ctx, input{do: func(l *loop) { d.missed(l, err) }})
 		return
 	}
-	seen := d.keep(r)
+	seen := d.keep(r, began)
 	d.loop.post(ctx, input{do: func(l *loop) { d.take(l, seen) }})
 }
 
-func (d *gpuDriver) keep(r device.Reading) *gpuSeen {
-	seen := &gpuSeen{at: d.loop.clock(), reading: r, above: map[int][]int{}}
+func (d *gpuDriver) keep(r device.Reading, began time.Time) *gpuSeen {
+	seen := &gpuSeen{began: began, at: d.loop.clock(), reading: r, above: map[int][]int{}}
 	for pid := range r.Processes {
 		seen.above[pid] = device.Ancestors(pid)
 	}
