@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http/httptrace"
+	"net/textproto"
 	"time"
 )
 
@@ -12,11 +13,16 @@ const clientStall = 10 * time.Millisecond
 
 // times are the moments of one attempt at the upstream; they are written on the
 // transport's goroutines, under the trip's lock.
-type times struct{ wanted, got, wrote, first time.Time }
+type times struct{ wanted, got, wrote, first, interim time.Time }
 
 // timed adds the hooks that keep an attempt's moments. GotConn is the trip's own.
 func (t *trip) timed(c *httptrace.ClientTrace) *httptrace.ClientTrace {
 	c.GetConn = func(string) { t.stamp(&t.at.wanted) }
+	interim := c.Got1xxResponse
+	c.Got1xxResponse = func(code int, header textproto.MIMEHeader) error {
+		t.stamp(&t.at.interim)
+		return interim(code, header)
+	}
 	c.WroteRequest = func(httptrace.WroteRequestInfo) { t.stamp(&t.at.wrote) }
 	return c
 }
@@ -30,7 +36,8 @@ func (t *trip) stamp(at *time.Time) {
 
 // waited is how much of an attempt, from began until now, passed in waiting for
 // the upstream: for a connection, and from the request's last byte to the answer's
-// first. All of it where no answer began.
+// first, or to its headers where interim answers came before. All of it where no
+// answer began.
 func (t *trip) waited(began time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,6 +47,9 @@ func (t *trip) waited(began time.Time) time.Duration {
 	}
 	if a.wrote.IsZero() { // the answer began before the request had ended
 		a.wrote = a.got
+	}
+	if !a.interim.IsZero() { // the transport does not say when the answer itself began
+		a.first = t.now()
 	}
 	return a.got.Sub(a.wanted) + max(0, a.first.Sub(a.wrote))
 }

@@ -40,6 +40,21 @@ func TestOverheadLeavesOutAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// An interim answer is no answer: the upstream goes on computing after it.
+func TestOverheadLeavesOutWaitingAfterAnInterimAnswer(t *testing.T) {
+	const pause = 300 * time.Millisecond
+	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		time.Sleep(pause) // what is measured is that this does not count
+		_, _ = io.WriteString(w, "{}")
+	})
+	text(t, r.post(chatPath, `{}`))
+	rec := r.seen.record(t)
+	if total := rec.End.Sub(rec.Arrived); total < pause || rec.Overhead > total/3 {
+		t.Errorf("got overhead %v of %v, want none of the %v after the interim answer", rec.Overhead, total, pause)
+	}
+}
+
 func TestOverheadOfAttemptsIsWhatIsLeftBesideTheUpstream(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
@@ -50,6 +65,7 @@ func TestOverheadOfAttemptsIsWhatIsLeftBesideTheUpstream(t *testing.T) {
 		"an answer":                        {times{wanted: at(1), got: at(11), wrote: at(20), first: at(90)}, 80},
 		"an answer before the body's end":  {times{wanted: at(1), got: at(11), wrote: at(99), first: at(90)}, 10},
 		"an answer while the body goes on": {times{wanted: at(1), got: at(11), first: at(90)}, 89},
+		"an interim answer":                {times{wanted: at(1), got: at(11), wrote: at(20), interim: at(30), first: at(30)}, 90},
 		"no answer":                        {times{wanted: at(1), got: at(11), wrote: at(20)}, 100},
 		"no connection":                    {times{wanted: at(1)}, 100},
 	} {
