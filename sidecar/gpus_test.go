@@ -11,6 +11,7 @@ import (
 
 	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
 )
@@ -186,16 +187,52 @@ func TestTreeOnAGPUIsThatOfTheProcessAndThoseBelow(t *testing.T) {
 	}
 }
 
-func TestOldReadingSaysNothingOfAProcess(t *testing.T) {
-	d := testDriver(newFakeGPU(size.GiB), nvidia("gpu0", "0", 0, 0))
-	if b, err := (gpuBooks{d}).tree(1 << 30); err != nil || b != 0 {
-		t.Errorf("fresh: %v, %v", b, err)
+// oneProcess is a GPU on which the process 70 holds some bytes.
+type oneProcess struct {
+	*fakeGPU
+	bytes size.Bytes
+	hangs bool
+}
+
+func (g *oneProcess) Read(ctx context.Context) (device.Reading, error) {
+	if g.hangs {
+		<-ctx.Done()
+		return device.Reading{}, context.Cause(ctx)
 	}
-	later := time.Now().Add(10 * time.Second)
-	d.loop.clock = func() time.Time { return later }
-	if _, err := (gpuBooks{d}).tree(70); err == nil || err.Error() != "device gpu0: bytes of pid 70: the last reading is 10s old" {
-		t.Errorf("error %v", err)
-	}
+	return device.Reading{Total: g.facts.Total, Used: g.bytes, Processes: map[int]size.Bytes{70: g.bytes}}, nil
+}
+
+// holding is an engine that holds so much KV.
+type holding struct {
+	engine.Engine
+	kv size.Bytes
+}
+
+func (h holding) Observe(context.Context) (engine.Sample, error) {
+	return engine.Sample{PID: 70, Held: h.kv}, nil
+}
+
+// What is resident never falls again: KV that a reading of a moment ago still shows
+// must not be taken for it.
+func TestResidentBytesOnAGPUAreOfTheMomentOfTheEnginesWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &oneProcess{fakeGPU: newFakeGPU(80 * size.GiB), bytes: 12 * size.GiB}
+		l := &loop{clock: time.Now, log: quietLogger()}
+		first, _ := g.Read(t.Context())
+		r := &residency{now: time.Now, books: gpuBooks{newGPUDriver(l, nvidia("gpu0", "0", 0, 0), foundGPU{g, first})}}
+		g.bytes = 4 * size.GiB // it gave 8 GiB of KV back
+		e := holding{kv: 2 * size.GiB}
+		sample, _ := e.Observe(t.Context())
+		if b := r.resident(t.Context(), e, sample); b != 2*size.GiB {
+			t.Errorf("got %v resident, want 2.0GiB", b)
+		}
+		time.Sleep(residencyEvery)
+		g.hangs, sample.Resident = true, size.GiB
+		began := time.Now()
+		if b := r.resident(t.Context(), e, sample); b != size.GiB || time.Since(began) != freshWithin {
+			t.Errorf("got %v after %v of a driver that hangs, want the engine's word after %v", b, time.Since(began), freshWithin)
+		}
+	})
 }
 
 func TestCapacityIsWhatOthersLeaveOfIt(t *testing.T) {

@@ -39,7 +39,7 @@ func TestReadingFromBeforeAnAckConfirmsNothing(t *testing.T) {
 				claims, peers, _ := d.claims(l, handover.State{}, seen)
 				return len(d.judge(l, claims, peers, d.share.settle(tally{used: r.Used, claims: claims})))
 			}
-			if n := events(d.keep(r, now)); n != 1 {
+			if n := events(see(r, now)); n != 1 {
 				t.Errorf("got %d words of a reading that began with the hello, want 1", n)
 			}
 			began := now.Add(time.Millisecond)
@@ -48,12 +48,12 @@ func TestReadingFromBeforeAnAckConfirmsNothing(t *testing.T) {
 				t.Fatal("the fake session took an order")
 			}
 			peer.word(trainer.Ack{Epoch: 7, Held: size.GiB}, now)
-			if n := events(d.keep(r, began)); n != 0 {
+			if n := events(see(r, began)); n != 0 {
 				t.Errorf("got %d words of a reading that began before the ack, want none", n)
 			}
 			began, now = now, now.Add(time.Millisecond)
 			peer.word(trainer.Ack{Epoch: 7, Held: size.GiB}, now) // again, which must not hide what it holds
-			if n := events(d.keep(r, began)); n != 1 {
+			if n := events(see(r, began)); n != 1 {
 				t.Errorf("got %d words of a reading that began with the ack, want 1", n)
 			}
 		})
