@@ -130,8 +130,10 @@ func (d *gpuDriver) claims(l *loop, snap handover.State, seen *gpuSeen) (out []c
 	return out, peers, blind
 }
 
-// engines is what the engines here hold, as far as the core counts it as theirs: what
-// it has not learned of yet is others' for the moment.
+// engines is what the engines here hold, as far as the core counts it as theirs: all
+// that their processes have up to their bound, which is theirs before they say that
+// they have mapped it. Where a process cannot be read its word counts. What is above
+// either is others' for the moment.
 func (d *gpuDriver) engines(l *loop, snap handover.State, seen *gpuSeen) size.Bytes {
 	var sum size.Bytes
 	for _, known := range snap.Engines {
@@ -142,7 +144,7 @@ func (d *gpuDriver) engines(l *loop, snap handover.State, seen *gpuSeen) size.By
 		counted := known.Resident + known.Held
 		if pid := e.truth.known(); pid != 0 {
 			if b, err := seen.tree(pid); err == nil {
-				counted = min(counted, b)
+				counted = min(known.Resident+max(known.Bound, known.Held), b)
 			}
 		}
 		sum += counted

@@ -59,3 +59,25 @@ func TestReadingFromBeforeAnAckConfirmsNothing(t *testing.T) {
 		})
 	}
 }
+
+// KV that an engine maps under its bound is in the ledger already: before the core
+// has heard of it too, it is not somebody else's, or each burst would take the same
+// bytes from training twice.
+func TestKVUnderTheBoundIsTheEnginesBeforeItSaysSo(t *testing.T) {
+	d := testDriver(newFakeGPU(80*size.GiB), nvidia("gpu0", "0", 0, 0))
+	truth := &residency{}
+	l := &loop{engines: map[handover.EngineID]*engineDriver{"e": {devices: []handover.DeviceID{"gpu0"}, truth: truth}}}
+	snap := handover.State{Engines: []handover.EngineState{{ID: "e", Resident: 10 * size.GiB, Held: size.GiB, Bound: 20 * size.GiB}}}
+	seen := see(device.Reading{Processes: map[int]size.Bytes{70: 25 * size.GiB}}, time.Now())
+	if got := d.engines(l, snap, seen); got != 11*size.GiB {
+		t.Errorf("got %v where its process is not known, want its word, 11.0GiB", got)
+	}
+	truth.shown.Store(70)
+	if got := d.engines(l, snap, seen); got != 25*size.GiB {
+		t.Errorf("got %v, want all that its process has, 25.0GiB", got)
+	}
+	seen.reading.Processes[70] = 40 * size.GiB
+	if got := d.engines(l, snap, seen); got != 30*size.GiB {
+		t.Errorf("got %v, want no more than the ledger counts, 30.0GiB", got)
+	}
+}
