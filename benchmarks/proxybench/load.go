@@ -19,8 +19,8 @@ type load struct {
 	prompt              int
 	// slice is how long an arm takes the load before the next one does.
 	slice time.Duration
-	// halve makes it a load that is offered: with less than nine tenths of its
-	// events reached by any arm, half of the connections are tried for all alike.
+	// halve tries half of the connections, for all arms alike, where a tenth of the
+	// later events of any arm come a gap late and more: they queue.
 	halve bool
 }
 
@@ -43,9 +43,6 @@ func loads(cfg Config) []load {
 		{name: loadSingle, arms: []string{armDirect, armAgain, armBare, armLull}, connections: 1, events: 1, gap: time.Millisecond, prompt: 1000, slice: cfg.Slice},
 	}
 }
-
-// offered is the events a second of n connections that never wait.
-func (l load) offered(n int) float64 { return float64(n) / l.gap.Seconds() }
 
 // target is the load's request to an arm.
 func (l load) target(arm, addr string) target {
