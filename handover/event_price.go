@@ -10,7 +10,7 @@ type Priced struct {
 	// Sample is the price of one training sample that is not made.
 	Sample float64
 	// Miss is the price of one request that misses its TTFT objective, where Tiers
-	// does not name its tier. The core keeps the map: it must not change.
+	// does not name its tier. The core takes a copy of the map.
 	Miss  float64
 	Tiers map[string]float64
 }

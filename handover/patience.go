@@ -5,7 +5,8 @@ import "time"
 // wear is the training time that a shrink costs a trainer, from the total that it
 // reports and the shrinks that it was sent.
 type wear struct {
-	told    time.Duration // the last report's total
+	heard   bool          // a report has come
+	told    time.Duration // its total
 	shrinks uint64        // sent so far
 	counted uint64        // of them, those before the last report
 	each    time.Duration // 0 unknown
@@ -14,17 +15,19 @@ type wear struct {
 // wearMemory is how many shrinks the mean remembers.
 const wearMemory = 32
 
-// learn takes a report's total. One that went back is another process's.
+// learn takes a report's total. The first says only where to count from: a job that
+// was there before this sidecar lost work by shrinks that nobody here sent. One that
+// went back is another process's.
 func (w *wear) learn(total time.Duration) {
 	n := w.shrinks - w.counted
-	if more := total - w.told; n > 0 && more >= 0 {
+	if more := total - w.told; w.heard && n > 0 && more >= 0 {
 		part := min(1, float64(n)/wearMemory)
 		if w.each == 0 {
 			part = 1
 		}
 		w.each += time.Duration(part * float64(more/time.Duration(n)-w.each))
 	}
-	w.told, w.counted = total, w.shrinks
+	w.heard, w.told, w.counted = true, total, w.shrinks
 }
 
 // mostPatience is, in horizons, the longest that an unused bound waits.

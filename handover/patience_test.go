@@ -36,6 +36,21 @@ func TestWearIsTheWorkLostByAShrink(t *testing.T) {
 	}
 }
 
+// TestWearLeavesOutWhatWasLostBeforeTheFirstReport: a sidecar that starts beside a
+// job of hours knows none of the shrinks that its total is of.
+func TestWearLeavesOutWhatWasLostBeforeTheFirstReport(t *testing.T) {
+	w := wear{shrinks: 1}
+	w.learn(time.Hour)
+	if w.each != 0 {
+		t.Errorf("%v a shrink by a total from before anybody counted, want nothing known", w.each)
+	}
+	w.shrinks++
+	w.learn(time.Hour + 20*ms)
+	if w.each != 20*ms {
+		t.Errorf("%v a shrink, want 20ms", w.each)
+	}
+}
+
 // TestPatienceIsWhatAShrinkCosts: a job of 40 samples a second that loses 50 ms
 // by a shrink loses 2 samples; 64 MiB are worth 2 samples a second at first.
 func TestPatienceIsWhatAShrinkCosts(t *testing.T) {

@@ -117,7 +117,7 @@ func (a *Arriving) count(fano float64) {
 func (a *Arriving) Short(room Bytes) float64 {
 	c := float64(max(room, 0))
 	switch {
-	case a.Mean == 0:
+	case a.Mean == 0 || a.size == 0: // nobody comes, or who comes needs nothing
 		return 0
 	case a.crowd:
 		variance := a.Mean*a.sizeVar + a.spread*a.size*a.size

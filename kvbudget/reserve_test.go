@@ -285,3 +285,17 @@ func TestLeavingIsTheChanceThatNobodyDoesAndTheMeanIfSomebodyDoes(t *testing.T) 
 		t.Errorf("one that grows by more than it has gives back %v", some)
 	}
 }
+
+// An engine whose tokens have no size needs nothing: no division by it.
+func TestRequestsThatNeedNothingAreNeverShort(t *testing.T) {
+	p := NewPredictor(Geometry{BlockTokens: 16}, 0)
+	for i := range 200 {
+		p.Drop(p.Admit(time.Duration(i)*time.Millisecond, Spec{}, time.Second))
+	}
+	var few, crowd Arriving
+	p.Arriving(200*time.Millisecond, time.Millisecond, &few)
+	p.Arriving(200*time.Millisecond, 10*time.Second, &crowd)
+	if few.crowd || !crowd.crowd || few.Short(0) != 0 || crowd.Short(0) != 0 {
+		t.Errorf("got %v and %v short, want none", few.Short(0), crowd.Short(0))
+	}
+}

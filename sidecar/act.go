@@ -120,7 +120,8 @@ func (l *loop) record(ev telemetry.Event) {
 
 // readTrainer answers with the device's own word about a trainer. A process
 // that has ended holds nothing.
-// A GPU is asked for a reading that begins now, and answers later.
+// A GPU is asked for a reading that begins now, and answers later; one that was under
+// way when the trainer answered confirms nothing.
 func (l *loop) readTrainer(t *trainerPeer) {
 	if t.gpu != nil && !t.ended {
 		t.gpu.ring()

@@ -191,8 +191,7 @@ func (s *Sidecar) adopt(ctx context.Context, core *handover.Handover, drivers []
 	s.loop.post(ctx, input{do: func(l *loop) {
 		defer close(done)
 		l.core = core
-		l.pricing.forget()
-		l.tellPrices()
+		l.tellPrices() // nobody was told before
 		l.view.clearProblem("engines")
 		for _, d := range drivers {
 			l.engines[d.id] = d

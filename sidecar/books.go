@@ -10,7 +10,7 @@ import (
 // books are a device's own word about what a process and those below it hold there.
 // Host memory and GPUs both keep them.
 type books interface {
-	tree(pid int) (size.Bytes, error)
+	tree(ctx context.Context, pid int) (size.Bytes, error)
 	// beyond says whether a process has bytes there before it takes device memory (its
 	// baseline): host memory, but no GPU.
 	beyond() bool
@@ -19,8 +19,8 @@ type books interface {
 // hostBooks are /proc.
 type hostBooks struct{}
 
-func (hostBooks) tree(pid int) (size.Bytes, error) { return device.ReadTree(pid) }
-func (hostBooks) beyond() bool                     { return true }
+func (hostBooks) tree(_ context.Context, pid int) (size.Bytes, error) { return device.ReadTree(pid) }
+func (hostBooks) beyond() bool                                        { return true }
 
 // gpuBooks are those of the GPUs that one engine is on. It takes bytes from all of
 // them alike, so the fullest one counts.
@@ -28,10 +28,10 @@ type gpuBooks []*gpuDriver
 
 func (g gpuBooks) beyond() bool { return false }
 
-func (g gpuBooks) tree(pid int) (size.Bytes, error) {
+func (g gpuBooks) tree(ctx context.Context, pid int) (size.Bytes, error) {
 	var most size.Bytes
 	for _, d := range g {
-		b, err := d.tree(pid)
+		b, err := d.tree(ctx, pid)
 		if err != nil {
 			return 0, err
 		}

@@ -3,10 +3,8 @@ package sidecar
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/lull-project/lull/config"
@@ -25,7 +23,7 @@ const (
 var errGPULate = errors.New("none in " + gpuLate.String())
 
 // gpuDriver reads one GPU for the loop. A driver takes milliseconds to answer, and a
-// broken one forever, so no reading is ever waited for: who wants one rings.
+// broken one forever, so the loop never waits for a reading: who wants one rings.
 type gpuDriver struct {
 	id    handover.DeviceID
 	gpu   gpu
@@ -34,7 +32,6 @@ type gpuDriver struct {
 	loop  *loop
 	log   *slog.Logger
 	rings chan struct{}
-	last  atomic.Pointer[gpuSeen]
 
 	// The loop's.
 	share    share
@@ -47,20 +44,18 @@ type gpuDriver struct {
 
 // gpuSeen is a reading and whose each process is.
 type gpuSeen struct {
-	at      time.Time
+	began   time.Time // before the driver was asked
 	reading device.Reading
 	// above has each listed process's ancestors, itself first.
 	above map[int][]int
 }
 
 func newGPUDriver(l *loop, d config.Device, g foundGPU) *gpuDriver {
-	out := &gpuDriver{
+	return &gpuDriver{
 		id: handover.DeviceID(d.ID), gpu: g.gpu, facts: g.gpu.Facts(), cfg: d, loop: l, log: l.log, rings: make(chan struct{}, 1),
 		share: share{slop: d.Headroom / 2}, capacity: d.Capacity, faults: map[string]int{},
 		flood: &limiter{most: 10, every: time.Second, now: l.clock},
 	}
-	out.keep(g.reading)
-	return out
 }
 
 // ring asks for a reading that begins after now; it never waits.
@@ -88,6 +83,7 @@ func (d *gpuDriver) run(ctx context.Context) {
 }
 
 func (d *gpuDriver) look(ctx context.Context) {
+	began := d.loop.clock()
 	timed, cancel := context.WithTimeoutCause(ctx, gpuLate, errGPULate)
 	r, err := d.gpu.Read(timed)
 	cancel()
@@ -98,16 +94,15 @@ func (d *gpuDriver) look(ctx context.Context) {
 		d.loop.post(ctx, input{do: func(l *loop) { d.missed(l, err) }})
 		return
 	}
-	seen := d.keep(r)
+	seen := see(r, began)
 	d.loop.post(ctx, input{do: func(l *loop) { d.take(l, seen) }})
 }
 
-func (d *gpuDriver) keep(r device.Reading) *gpuSeen {
-	seen := &gpuSeen{at: d.loop.clock(), reading: r, above: map[int][]int{}}
+func see(r device.Reading, began time.Time) *gpuSeen {
+	seen := &gpuSeen{began: began, reading: r, above: map[int][]int{}}
 	for pid := range r.Processes {
 		seen.above[pid] = device.Ancestors(pid)
 	}
-	d.last.Store(seen)
 	return seen
 }
 
@@ -123,13 +118,23 @@ func (d *gpuDriver) watch(ctx context.Context) {
 	}
 }
 
-// tree is what a process and those below it hold, by the last reading.
-func (d *gpuDriver) tree(pid int) (size.Bytes, error) {
-	seen := d.last.Load()
-	if age := d.loop.clock().Sub(seen.at); age > gpuEvery+gpuLate {
-		return 0, fmt.Errorf("device %s: bytes of pid %d: the last reading is %v old", d.id, pid, age.Round(time.Second))
+// freshWithin is how long an engine's own observer waits for a reading: one takes
+// milliseconds, and a driver that hangs must not make its samples old.
+const freshWithin = 100 * time.Millisecond
+
+var errNotFresh = errors.New("none in " + freshWithin.String())
+
+// tree is what a process and those below it hold, by a reading that begins now: an
+// older one may still show KV that has been given back since.
+func (d *gpuDriver) tree(ctx context.Context, pid int) (size.Bytes, error) {
+	timed, cancel := context.WithTimeoutCause(ctx, freshWithin, errNotFresh)
+	defer cancel()
+	began := d.loop.clock()
+	r, err := d.gpu.Read(timed)
+	if err != nil {
+		return 0, err
 	}
-	return seen.tree(pid)
+	return see(r, began).tree(pid)
 }
 
 // tree wraps device.ErrUnreadable where the reading cannot say.

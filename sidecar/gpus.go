@@ -39,13 +39,13 @@ func openGPU(which string) (gpu, error) { return device.OpenGPU(which) }
 func findGPUs(f config.File, open func(which string) (gpu, error)) foundGPUs {
 	out := foundGPUs{file: f, open: map[string]foundGPU{}, problems: map[string]string{}}
 	out.file.Devices = nil
-	seen := map[string]string{}
+	seen, end := map[string]string{}, time.Now().Add(gpuStart)
 	for _, d := range f.Devices {
 		if d.Kind != config.KindNVIDIA {
 			out.file.Devices = append(out.file.Devices, d)
 			continue
 		}
-		g, err := firstReading(string(d.GPU), open)
+		g, err := firstReading(string(d.GPU), max(time.Until(end), gpuLate), open)
 		if err == nil {
 			d, err = fitGPU(d, g.gpu.Facts(), seen, out.problems)
 			if err != nil {
@@ -72,38 +72,41 @@ func isNVIDIA(f config.File, id string) bool {
 	return slices.ContainsFunc(f.Devices, func(d config.Device) bool { return d.ID == id && d.Kind == config.KindNVIDIA })
 }
 
-// gpuStart is how long a GPU may take to open at the start: several seconds are usual
-// where the driver's persistence mode is off, and a driver that hangs must not keep
-// requests from being served.
+// gpuStart is how long all GPUs together may take to open at the start: several
+// seconds are usual where the driver's persistence mode is off, and a driver that
+// hangs must not keep requests from being served. Once it is over each further GPU
+// has gpuLate: one that is well should not be left out for another's sake.
 const gpuStart = 20 * time.Second
 
-// firstReading opens a GPU and reads it once.
-func firstReading(which string, open func(string) (gpu, error)) (foundGPU, error) {
+// firstReading opens a GPU and reads it once, within a time.
+func firstReading(which string, within time.Duration, open func(string) (gpu, error)) (foundGPU, error) {
 	type answer struct {
 		found foundGPU
 		err   error
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), gpuStart)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	came := make(chan answer, 1)
+	came := make(chan answer)
 	go func() { // ends when the driver answers; what comes too late is closed
-		g, err := open(which)
-		if err != nil {
-			came <- answer{err: err}
-			return
+		var a answer
+		if a.found.gpu, a.err = open(which); a.err == nil {
+			if a.found.reading, a.err = a.found.gpu.Read(ctx); a.err != nil {
+				a.err = errors.Join(a.err, a.found.gpu.Close())
+			}
 		}
-		r, err := g.Read(ctx)
-		if err != nil || ctx.Err() != nil {
-			came <- answer{err: errors.Join(err, g.Close())}
-			return
+		select {
+		case came <- a:
+		case <-ctx.Done():
+			if a.err == nil {
+				_ = a.found.gpu.Close() // nobody is left to tell
+			}
 		}
-		came <- answer{found: foundGPU{g, r}}
 	}()
 	select {
 	case a := <-came:
 		return a.found, a.err
 	case <-ctx.Done():
-		return foundGPU{}, fmt.Errorf("device: gpu %s: the driver has not answered in %v", which, gpuStart)
+		return foundGPU{}, fmt.Errorf("device: gpu %s: the driver has not answered in %v", which, within.Round(100*time.Millisecond))
 	}
 }
 

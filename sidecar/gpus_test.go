@@ -11,6 +11,7 @@ import (
 
 	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/device"
+	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
 )
@@ -96,6 +97,37 @@ func TestDriverThatHangsAtTheStartKeepsNobodyWaiting(t *testing.T) {
 	})
 }
 
+// A server of eight GPUs whose driver hangs serves after 34 s, not 160.
+func TestDriverThatHangsIsNotWaitedForAgainByEveryGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good, answer, began := newFakeGPU(size.GiB), make(chan struct{}), time.Now()
+		open := func(which string) (gpu, error) {
+			if which == "3" {
+				return good, nil
+			}
+			<-answer
+			return nil, errors.New("device: gpu " + which + ": too late")
+		}
+		var f config.File
+		for i := range 4 {
+			f.Devices = append(f.Devices, nvidia(string(rune('a'+i)), string(rune('0'+i)), 0, 0))
+		}
+		found := findGPUs(f, open)
+		if took := time.Since(began); took != gpuStart+2*gpuLate {
+			t.Errorf("took %v, want %v for the first and %v for each of two more", took, gpuStart, gpuLate)
+		}
+		if len(found.problems) != 3 || found.open["d"].gpu != good {
+			t.Errorf("problems %q, want the three that hang left out and the fourth open", found.problems)
+		}
+		const want = "device: gpu 1: the driver has not answered in 2s; requests are relayed and nothing is lent on it until a restart"
+		if found.problems["b"] != want {
+			t.Errorf("got %q, want %q", found.problems["b"], want)
+		}
+		close(answer)
+		synctest.Wait()
+	})
+}
+
 func TestCheckSaysWhatGPUsThereAre(t *testing.T) {
 	g := newFakeGPU(80 * size.GiB)
 	g.foreign, g.why = 3*size.GiB, hidden
@@ -155,16 +187,52 @@ func TestTreeOnAGPUIsThatOfTheProcessAndThoseBelow(t *testing.T) {
 	}
 }
 
-func TestOldReadingSaysNothingOfAProcess(t *testing.T) {
-	d := testDriver(newFakeGPU(size.GiB), nvidia("gpu0", "0", 0, 0))
-	if b, err := (gpuBooks{d}).tree(1 << 30); err != nil || b != 0 {
-		t.Errorf("fresh: %v, %v", b, err)
+// oneProcess is a GPU on which the process 70 holds some bytes.
+type oneProcess struct {
+	*fakeGPU
+	bytes size.Bytes
+	hangs bool
+}
+
+func (g *oneProcess) Read(ctx context.Context) (device.Reading, error) {
+	if g.hangs {
+		<-ctx.Done()
+		return device.Reading{}, context.Cause(ctx)
 	}
-	later := time.Now().Add(10 * time.Second)
-	d.loop.clock = func() time.Time { return later }
-	if _, err := (gpuBooks{d}).tree(70); err == nil || err.Error() != "device gpu0: bytes of pid 70: the last reading is 10s old" {
-		t.Errorf("error %v", err)
-	}
+	return device.Reading{Total: g.facts.Total, Used: g.bytes, Processes: map[int]size.Bytes{70: g.bytes}}, nil
+}
+
+// holding is an engine that holds so much KV.
+type holding struct {
+	engine.Engine
+	kv size.Bytes
+}
+
+func (h holding) Observe(context.Context) (engine.Sample, error) {
+	return engine.Sample{PID: 70, Held: h.kv}, nil
+}
+
+// What is resident never falls again: KV that a reading of a moment ago still shows
+// must not be taken for it.
+func TestResidentBytesOnAGPUAreOfTheMomentOfTheEnginesWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &oneProcess{fakeGPU: newFakeGPU(80 * size.GiB), bytes: 12 * size.GiB}
+		l := &loop{clock: time.Now, log: quietLogger()}
+		first, _ := g.Read(t.Context())
+		r := &residency{now: time.Now, books: gpuBooks{newGPUDriver(l, nvidia("gpu0", "0", 0, 0), foundGPU{g, first})}}
+		g.bytes = 4 * size.GiB // it gave 8 GiB of KV back
+		e := holding{kv: 2 * size.GiB}
+		sample, _ := e.Observe(t.Context())
+		if b := r.resident(t.Context(), e, sample); b != 2*size.GiB {
+			t.Errorf("got %v resident, want 2.0GiB", b)
+		}
+		time.Sleep(residencyEvery)
+		g.hangs, sample.Resident = true, size.GiB
+		began := time.Now()
+		if b := r.resident(t.Context(), e, sample); b != size.GiB || time.Since(began) != freshWithin {
+			t.Errorf("got %v after %v of a driver that hangs, want the engine's word after %v", b, time.Since(began), freshWithin)
+		}
+	})
 }
 
 func TestCapacityIsWhatOthersLeaveOfIt(t *testing.T) {

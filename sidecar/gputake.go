@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/lull-project/lull/device"
 	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
+	"github.com/lull-project/lull/trainer"
 )
 
 // What a reading of a GPU means for the loop. All of it runs on the loop's goroutine.
@@ -55,16 +57,29 @@ func (d *gpuDriver) take(l *loop, seen *gpuSeen) {
 		d.capacity = capacity
 		l.pending = append(l.pending, handover.CapacitySeen{At: l.now(), Device: d.id, Capacity: capacity})
 	}
+	l.pending = append(l.pending, d.judge(l, claims, peers, result)...)
+	l.drain()
+}
+
+// judge is what the reading says of each trainer. It says nothing of one whose word
+// is newer than itself, and where bytes cannot be told apart of none while one's is:
+// a reading that was under way at the ack would confirm it by what was there before.
+// Another one has been asked for.
+func (d *gpuDriver) judge(l *loop, claims []claim, peers []*trainerPeer, result settled) (events []handover.Event) {
+	blindLate := slices.ContainsFunc(claims, func(c claim) bool { return !c.read && c.late })
 	for i, t := range peers {
-		b := result.trainers[t.id]
+		c, b := claims[i], result.trainers[t.id]
+		if c.late || !c.read && blindLate {
+			continue
+		}
 		t.trouble = ""
-		if c := claims[i]; c.read && c.shown == 0 && c.said > 0 {
+		if c.read && c.shown == 0 && c.said > 0 {
 			t.trouble = "NVML does not list its process on this GPU: it may be on another (LULL_DEVICE names one of lull.yaml)"
 		}
-		t.ended = claims[i].said == 0 && b == 0 && d.over(t)
-		l.pending = append(l.pending, handover.TrainerSeen{At: l.now(), Trainer: t.id, Bytes: b})
+		t.ended = c.said == 0 && b == 0 && d.over(t)
+		events = append(events, handover.TrainerSeen{At: l.now(), Trainer: t.id, Bytes: b})
 	}
-	l.drain()
+	return events
 }
 
 // fit is the capacity beside what others hold. Where no process's bytes can be told
@@ -83,13 +98,22 @@ func (d *gpuDriver) over(t *trainerPeer) bool {
 	return errors.Is(err, device.ErrGone)
 }
 
+// word takes an ack. One order has one answer: a trainer that repeats itself must
+// not make every reading too old.
+func (t *trainerPeer) word(a trainer.Ack, now time.Time) {
+	t.claimed, t.acks = a.Held, t.acks+1
+	if e := handover.Epoch(a.Epoch); e == t.sent && e != t.answered {
+		t.answered, t.wordAt = e, now
+	}
+}
+
 // claims are the trainers here; blind says that one of them is without a figure.
 func (d *gpuDriver) claims(l *loop, snap handover.State, seen *gpuSeen) (out []claim, peers []*trainerPeer, blind bool) {
 	for id, t := range l.trainers {
 		if t.gpu != d || t.ended {
 			continue
 		}
-		c := claim{id: id, acks: t.acks}
+		c := claim{id: id, acks: t.acks, late: seen.began.Before(t.wordAt)}
 		if !d.over(t) {
 			c.said = t.hello.Floor + t.claimed
 			for _, known := range snap.Trainers {
@@ -106,8 +130,10 @@ func (d *gpuDriver) claims(l *loop, snap handover.State, seen *gpuSeen) (out []c
 	return out, peers, blind
 }
 
-// engines is what the engines here hold, as far as the core counts it as theirs: what
-// it has not learned of yet is others' for the moment.
+// engines is what the engines here hold, as far as the core counts it as theirs: all
+// that their processes have up to their bound, which is theirs before they say that
+// they have mapped it. Where a process cannot be read its word counts. What is above
+// either is others' for the moment.
 func (d *gpuDriver) engines(l *loop, snap handover.State, seen *gpuSeen) size.Bytes {
 	var sum size.Bytes
 	for _, known := range snap.Engines {
@@ -118,7 +144,7 @@ func (d *gpuDriver) engines(l *loop, snap handover.State, seen *gpuSeen) size.By
 		counted := known.Resident + known.Held
 		if pid := e.truth.known(); pid != 0 {
 			if b, err := seen.tree(pid); err == nil {
-				counted = min(counted, b)
+				counted = min(known.Resident+max(known.Bound, known.Held), b)
 			}
 		}
 		sum += counted

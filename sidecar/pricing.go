@@ -108,9 +108,6 @@ func (p *pricing) between() time.Duration {
 	return max(time.Duration(-math.Log(1-p.draw())*mean*float64(time.Second)), time.Millisecond)
 }
 
-// forget makes the core hear it all again: it is another one.
-func (p *pricing) forget() { p.told, p.list = false, config.PriceList{} }
-
 // tellPrices lets the core hear what has changed.
 func (l *loop) tellPrices() {
 	if l.core == nil {

@@ -57,10 +57,6 @@ func TestPricesAreToldWhenTheirHourComes(t *testing.T) {
 			t.Errorf("%v: got %+v, want %+v", c.at, got, c.want)
 		}
 	}
-	p.forget()
-	if got := p.news(2*time.Hour, monday.Add(2*time.Hour)); len(got) != 1 {
-		t.Errorf("a new core hears %+v, want the prices", got)
-	}
 	p.set(config.Prices{}, time.UTC)
 	if got := p.news(3*time.Hour, monday); !reflect.DeepEqual(got, []handover.Event{handover.Priced{At: 3 * time.Hour, Tiers: map[string]float64{}}}) {
 		t.Errorf("after a reload without prices: %+v, want that nothing is priced", got)

@@ -40,7 +40,7 @@ func (r *residency) resident(ctx context.Context, e engine.Engine, before engine
 	if pid == 0 {
 		return before.Resident
 	}
-	b, err := r.books.tree(pid)
+	b, err := r.books.tree(ctx, pid)
 	if err != nil {
 		return before.Resident
 	}

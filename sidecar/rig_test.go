@@ -195,6 +195,8 @@ type rigState struct {
 		Devices []struct {
 			Capacity size.Bytes `json:"capacity_bytes"`
 			Over     size.Bytes `json:"over_bytes"`
+			Free     size.Bytes `json:"free_bytes"`
+			Budget   size.Bytes `json:"budget_bytes"`
 		} `json:"devices"`
 		Engines []struct {
 			ID      string                `json:"id"`

@@ -30,6 +30,7 @@ type claim struct {
 	id   handover.TrainerID
 	said size.Bytes // floor and held by its own word, 0 once its process has ended
 	acks int        // how often it has said so
+	late bool       // the reading began before its last word
 	// shown is the driver's figure; read is false where there is none.
 	shown size.Bytes
 	read  bool
@@ -74,7 +75,7 @@ func (s *share) settle(a tally) settled {
 			o = &overhead{}
 		}
 		known[c.id] = o
-		b := s.near(max(0, c.shown-o.learn(c.shown-c.said, c.acks)), c.said)
+		b := s.near(max(0, c.shown-o.learn(c.shown-c.said, c.acks, c.late)), c.said)
 		out.trainers[c.id] = b
 		left -= b
 	}
@@ -90,9 +91,9 @@ func (s *share) settle(a tally) settled {
 func (s *share) settleBlind(blind []claim, left size.Bytes, into map[handover.TrainerID]size.Bytes) size.Bytes {
 	var names []string
 	var said size.Bytes
-	acks := 0
+	acks, late := 0, false
 	for _, c := range blind {
-		names, said, acks = append(names, string(c.id)), said+c.said, acks+c.acks
+		names, said, acks, late = append(names, string(c.id)), said+c.said, acks+c.acks, late || c.late
 	}
 	slices.Sort(names)
 	if members := strings.Join(names, "\n"); s.group == nil || members != s.members {
@@ -101,7 +102,7 @@ func (s *share) settleBlind(blind []claim, left size.Bytes, into map[handover.Tr
 	if len(blind) == 0 {
 		return 0
 	}
-	all := s.near(max(0, left-s.group.learn(left-said, acks)), said)
+	all := s.near(max(0, left-s.group.learn(left-said, acks, late)), said)
 	for _, c := range blind {
 		into[c.id] = max(0, min(c.said+max(0, all-said), all))
 	}
@@ -132,9 +133,13 @@ type overhead struct {
 	acks int
 }
 
-// learn takes the difference where there was an ack since, and returns what is known.
-func (o *overhead) learn(beyond size.Bytes, acks int) size.Bytes {
-	if len(o.last) == 0 || acks != o.acks {
+// learn takes the difference where there was an ack since, and returns what is known,
+// 0 before the first. A reading that began before the word teaches nothing.
+func (o *overhead) learn(beyond size.Bytes, acks int, late bool) size.Bytes {
+	if late && len(o.last) == 0 {
+		return 0
+	}
+	if !late && (len(o.last) == 0 || acks != o.acks) {
 		o.acks = acks
 		o.last = append(o.last, max(0, beyond))
 		o.last = o.last[max(0, len(o.last)-overheadSamples):]

@@ -28,6 +28,7 @@ func TestShareSortsAReadingIntoTrainersAndOthers(t *testing.T) {
 	blind := func(id handover.TrainerID, said size.Bytes, acks int) claim {
 		return claim{id: id, said: said, acks: acks}
 	}
+	late := func(c claim) claim { c.late = true; return c }
 	only := func(b size.Bytes) map[handover.TrainerID]size.Bytes {
 		return map[handover.TrainerID]size.Bytes{"a": b}
 	}
@@ -62,6 +63,16 @@ func TestShareSortsAReadingIntoTrainersAndOthers(t *testing.T) {
 			{"once it is gone against none", tally{used: 6 * gib, claims: []claim{blind("a", 2*gib, 0), blind("b", 3*gib, 0)}}, map[handover.TrainerID]size.Bytes{"a": 2 * gib, "b": 3 * gib}, gib},
 			{"who leaves takes its part along", tally{used: 3 * gib, claims: []claim{blind("b", 3*gib, 0)}}, map[handover.TrainerID]size.Bytes{"b": 3 * gib}, 0},
 		},
+		"a reading from before the word": {
+			{"at rest", tally{used: 6 * gib, claims: []claim{read(5*gib, 6*gib, 0)}}, only(5 * gib), gib},
+			{"teaches nothing", tally{used: 9 * gib, claims: []claim{late(read(8*gib, 6*gib, 1))}}, only(5 * gib), 4 * gib},
+			{"and the next one does not lack what it would have taught", tally{used: 9 * gib, claims: []claim{read(8*gib, 9*gib, 1)}}, only(8 * gib), gib},
+		},
+		"the first reading is from before the word": {
+			{"all is its own", tally{used: 6 * gib, claims: []claim{late(read(5*gib, 6*gib, 0))}}, only(6 * gib), 0},
+			{"until one teaches", tally{used: 6 * gib, claims: []claim{read(5*gib, 6*gib, 0)}}, only(5 * gib), gib},
+			{"also where it is not read", tally{used: 6 * gib, claims: []claim{late(blind("a", 5*gib, 0))}}, only(6 * gib), 0},
+		},
 		"slop": {
 			{"a little is breath", tally{used: 6*gib + 8*size.MiB, claims: []claim{read(5*gib, 6*gib, 0)}}, only(5 * gib), gib + 32*size.MiB},
 			{"also above", tally{used: 6*gib + 16*size.MiB, claims: []claim{read(5*gib, 6*gib+8*size.MiB, 0)}}, only(5 * gib), gib + 32*size.MiB},
@@ -91,7 +102,7 @@ func TestShareLosesNoByte(t *testing.T) {
 			for i := range rapid.IntRange(0, 3).Draw(t, "trainers") {
 				in.claims = append(in.claims, claim{
 					id: handover.TrainerID(fmt.Sprint(i)), said: size.Bytes(bytes.Draw(t, "said")), acks: rapid.IntRange(0, 3).Draw(t, "acks"),
-					shown: size.Bytes(bytes.Draw(t, "shown")), read: rapid.Bool().Draw(t, "read"),
+					shown: size.Bytes(bytes.Draw(t, "shown")), read: rapid.Bool().Draw(t, "read"), late: rapid.Bool().Draw(t, "late"),
 				})
 			}
 			out := s.settle(in)

@@ -26,12 +26,17 @@ type sender interface {
 // trainerPeer is one trainer as the loop knows it; it outlives its session until
 // the device shows its process gone.
 type trainerPeer struct {
-	id        handover.TrainerID
-	session   sender // nil once the connection ended
-	process   *device.Process
-	gpu       *gpuDriver // that it is on; nil on host memory, which process has the bytes of
-	claimed   size.Bytes // held by its own word, as of its last hello or ack
-	acks      int
+	id      handover.TrainerID
+	session sender // nil once the connection ended
+	process *device.Process
+	gpu     *gpuDriver // that it is on; nil on host memory, which process has the bytes of
+	claimed size.Bytes // held by its own word, as of its last hello or ack
+	acks    int
+	// wordAt is when it came or first answered its last order: a reading that began
+	// before says nothing of what it did for it.
+	wordAt    time.Time
+	sent      handover.Epoch // of the last order
+	answered  handover.Epoch // of the last order that it answered
 	baseline  size.Bytes
 	minBudget size.Bytes
 	ordered   size.Bytes // the last order, or the ceiling that it came with
@@ -50,7 +55,7 @@ func (t *trainerPeer) order(o handover.Order) error {
 	if t.session == nil {
 		return nil
 	}
-	t.ordered = o.Bytes
+	t.ordered, t.sent = o.Bytes, o.Epoch
 	return t.session.Send(trainer.Budget{Epoch: uint64(o.Epoch), Bytes: o.Bytes, Within: o.Within, Reason: o.Reason, Floor: o.Floor})
 }
 
@@ -177,7 +182,7 @@ func (s *sessions) Hello(ses *trainer.Session, h trainer.Hello) {
 	s.note(slog.LevelInfo, "trainer connected", "trainer", id, "pid", ses.PID(), "floor", h.Floor, "floor_known", h.FloorKnown, "held", h.Held, "ceiling", h.Ceiling)
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
-			peer := &trainerPeer{id: id, session: ses, process: process, gpu: gpu, claimed: h.Held, baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
+			peer := &trainerPeer{id: id, session: ses, process: process, gpu: gpu, claimed: h.Held, wordAt: l.clock(), baseline: h.Baseline, minBudget: h.MinBudget, ordered: h.Ceiling, hello: h}
 			if old := l.trainers[id]; old != nil {
 				peer.unsent = old.unsent // one that comes again and again fills no log either
 				old.close()
@@ -241,7 +246,7 @@ func (s *sessions) Ack(ses *trainer.Session, a trainer.Ack) {
 	s.loop.post(s.loop.ctx, input{
 		do: func(l *loop) {
 			if t := l.trainers[id]; t != nil && t.session == sender(ses) {
-				t.claimed, t.acks = a.Held, t.acks+1
+				t.word(a, l.clock())
 			}
 			l.record(telemetry.Event{Kind: "ack", Owner: string(id), Epoch: a.Epoch, Bytes: int64(a.Held), How: a.How,
 				TookUS: (a.Waited + a.Freed).Microseconds()})

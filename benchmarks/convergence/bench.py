@@ -43,17 +43,20 @@ def run(model: str, seed: int, epochs: int, storm: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         script = [str(HERE / "job.py"), model, str(seed), str(epochs)]
         job = Job(sys.executable, script, BUDGET, folder, None)
-        job.order(BUDGET)
-        while job.process.poll() is None:
-            try:
-                job.rest(chooser.expovariate(1 / BETWEEN_S) if storm else 0.05)
-                if storm:
-                    job.order(chooser.randrange(LEAST, BUDGET))
-                    orders += 1
-            except (SystemExit, OSError):  # the job has ended and closed its connection
-                job.process.wait(30)
-        assert job.process.stdout is not None
-        text = job.process.stdout.read()
+        try:
+            job.order(BUDGET)
+            while job.process.poll() is None:
+                try:
+                    job.rest(chooser.expovariate(1 / BETWEEN_S) if storm else 0.05)
+                    if storm:
+                        job.order(chooser.randrange(LEAST, BUDGET))
+                        orders += 1
+                except (SystemExit, OSError):  # the job has ended and closed its connection
+                    job.process.wait(30)
+            assert job.process.stdout is not None
+            text = job.process.stdout.read()
+        finally:
+            job.process.kill()  # nothing where it has ended
         if job.process.returncode:
             raise SystemExit(f"convergence: {' '.join(script)}: exit status {job.process.returncode}, want 0")
     line: dict[str, Any] = json.loads(text.strip().splitlines()[-1])

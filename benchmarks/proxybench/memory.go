@@ -47,6 +47,7 @@ func measureMemory(ctx context.Context, cfg Config, name string, c *child, idle 
 	if err != nil {
 		return r, fmt.Errorf("bench proxy: memory of %s: %w", name, err)
 	}
+	defer mem.Close()
 	steps := []func() error{
 		func() error { return shortStreams(ctx, name, c, 1000) }, // what is kept for ever is there after them
 		func() error { r.PerStream, err = openStreams(ctx, name, c, cfg.OpenStreams, mem); return err },

@@ -11,18 +11,25 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 
 def first_event(port: int, prompt: Sequence[int], tokens: int) -> float:
-    """Milliseconds from sending a request to its first event; the answer is read to its end."""
+    """Milliseconds from sending a request to its first event; the answer is read to its end.
+
+    RuntimeError where there is none.
+    """
     body = {"model": "tiny", "prompt": list(prompt), "max_tokens": tokens, "ignore_eos": True, "stream": True}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         began = time.perf_counter()
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        while not answer.readline().startswith(b"data:"):
-            pass
+        if answer.status != 200:
+            raise RuntimeError(f"status {answer.status}, {answer.read(300)!r}, want 200")
+        while not (line := answer.readline()).startswith(b"data:"):
+            if not line:
+                raise RuntimeError("the answer ended without an event, want one")
         first = (time.perf_counter() - began) * 1e3
         answer.read()
         return first
@@ -31,24 +38,24 @@ def first_event(port: int, prompt: Sequence[int], tokens: int) -> float:
 
 
 def stream(port: int, which: int, ended: threading.Event) -> None:
-    """One answer of 200 tokens after another, each to a prompt of its own."""
+    """One answer of 200 tokens after another, at least one, each to a prompt of its own."""
     number = 0
-    while not ended.is_set():
+    while number == 0 or not ended.is_set():
         number += 1
         first_event(port, [2 + (which * 31 + number * 7 + j) % 250 for j in range(100)], 200)
 
 
 def main() -> None:
-    """Streams until standard input ends."""
+    """Streams until standard input ends; the exit status is 1 when one could not go on."""
     port, count = int(sys.argv[1]), int(sys.argv[2])
     ended = threading.Event()
-    threads = [threading.Thread(target=stream, args=(port, i, ended)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    sys.stdin.read()
-    ended.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(count) as pool:
+        running = [pool.submit(stream, port, i, ended) for i in range(count)]
+        sys.stdin.read()
+        ended.set()
+    for one in running:
+        if failed := one.exception():
+            raise SystemExit(f"streams: {failed}")
 
 
 if __name__ == "__main__":

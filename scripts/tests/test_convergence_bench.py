@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -42,3 +43,38 @@ def test_both_arms_of_every_seed_are_run_and_their_means_compared(
     assert found["spread"]["storm"] == 0.01
     assert [one["seed"] for one in found["runs"]["storm"]] == [0, 1, 2]
     assert "cnn, seed 2, storm of 7 orders: 0.9000" in capsys.readouterr().out
+
+
+class Deaf:
+    """A job that lives on and whose control connection is gone."""
+
+    def __init__(self, *_: object) -> None:
+        self.process, self.killed = self, False
+        jobs.append(self)
+
+    def order(self, budget: int) -> None:
+        pass
+
+    def rest(self, seconds: float) -> None:
+        raise BrokenPipeError("gone")
+
+    def poll(self) -> None:
+        return None
+
+    def wait(self, timeout: float) -> None:
+        raise subprocess.TimeoutExpired("job", timeout)
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+jobs: list[Deaf] = []
+
+
+def test_a_job_that_lost_its_connection_and_goes_on_is_not_left_behind(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "Job", Deaf)
+    with pytest.raises(subprocess.TimeoutExpired):
+        bench.run("cnn", 0, 1, True)
+    assert jobs[-1].killed

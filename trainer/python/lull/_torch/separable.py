@@ -27,7 +27,13 @@ SAMPLES = 4
 batch, first to last: one that is sorted by length or by label has like samples beside each other."""
 
 _LOOSE, _TIGHT = 3e-2, 1e-3
-"""Relative difference allowed for rounding: with 16-bit parameters, and with wider ones."""
+"""The most relative difference that is taken for rounding: with 16-bit parameters, and with wider ones."""
+
+_LEAST = 1e-2
+"""The least, as a share of the most: float32 adds up a thousand numbers to a few in a million."""
+
+_ROUNDINGS = 30.0
+"""A difference of so many times what rounding was seen to make of one sample and its copies is none of rounding's."""
 
 _ALIKE = 30
 """Single losses within so many tolerances of each other say little: any weights make nearly the same of them. So it is
@@ -81,6 +87,8 @@ class Asked:
     whole: float
     at: tuple[int, ...]
     """Their places in the batch."""
+    copies: float = math.nan
+    """The loss of as many copies of the first sample that has one: what that is off from its own is rounding."""
 
     def made(self, reduction: str, weights: torch.Tensor | None) -> float:
         """What the reduction makes of the single losses."""
@@ -104,6 +112,13 @@ class Asked:
         made = self.made(reduction, weights)
         scale = max(abs(self.whole), abs(made), max(map(abs, counted), default=0.0), 1e-12)
         return abs(self.whole - made) / scale
+
+    def limit(self, reduction: str, most: float) -> float:
+        """What may be off by rounding, as far as copies of one sample show it; at most `most`."""
+        single = next((loss for loss in self.singles if math.isfinite(loss)), math.nan)
+        made = single * len(self.singles) if reduction == "sum" else single
+        seen = abs(self.copies - made) / max(abs(self.copies), abs(made), 1e-12)
+        return min(most, max(_LEAST * most, _ROUNDINGS * seen)) if math.isfinite(seen) else most
 
     def alike(self, weights: torch.Tensor | None, tolerance: float) -> bool:
         """Whether the single losses are too near each other to tell weights apart."""
@@ -144,12 +159,35 @@ def ask(
     if any(not isinstance(loss, torch.Tensor) or loss.numel() != 1 for loss in losses):
         return None  # backward says what it wants
     *singles, whole, again = map(float, losses)
+    copies = _of_copies(model, loss_fn, batch, size, at, singles)
     if abs(whole - again) > tolerance(model) * max(abs(whole), abs(again)):
         _log.warning(
             "loss_fn: the same %d samples have the loss %.6g and then %.6g in eval mode: not checked", n, whole, again
         )
         return None
-    return Asked(singles, whole, at) if math.isfinite(whole) else None
+    return Asked(singles, whole, at, copies) if math.isfinite(whole) else None
+
+
+def _of_copies(
+    model: torch.nn.Module,
+    loss_fn: Callable[[Any], torch.Tensor],
+    batch: Any,
+    size: int,
+    at: tuple[int, ...],
+    singles: list[float],
+) -> float:
+    """The loss of len(at) copies of one sample; NaN where none has a loss, or copies have none."""
+    which = next((i for i, loss in zip(at, singles, strict=True) if math.isfinite(loss)), None)
+    if which is None:
+        return math.nan
+    same = spread_copy(batch, (which,) * len(at), size)
+    with eval_mode(model), torch.no_grad():
+        try:
+            return float(loss_fn(part(same, 0, len(at), len(at))))
+        except RuntimeRefusal:
+            raise
+        except Exception:  # samples of a batch must differ for it, or it holds a gradient itself
+            return math.nan
 
 
 def check_separable(
@@ -172,12 +210,12 @@ def check_separable(
             f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, yet one alone has none "
             f"({asked.singles}): it divides by something that a single sample may lack; {_ADVICE}"
         )
-    limit, how = tolerance(model), ""
-    if asked.off(reduction, weights) <= limit and asked.alike(weights, limit):
+    most, how = tolerance(model), ""
+    if asked.off(reduction, weights) <= asked.limit(reduction, most) and asked.alike(weights, most):
         louder = _ask_louder(model, loss_fn, batch, size, at)
         if louder is not None and all(map(math.isfinite, louder.counted(weights))):
             asked, how = louder, f" with all weights times {_STRETCH:g}, since their single losses are alike without"
-    if asked.off(reduction, weights) <= limit:
+    if asked.off(reduction, weights) <= asked.limit(reduction, most):
         return
     made = f"reduction={reduction!r}{'' if weights is None else ' with weights'}"
     raise RuntimeRefusal(

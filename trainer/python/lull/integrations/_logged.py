@@ -8,6 +8,7 @@ not count.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ class Logged:
     def __init__(self, module: Any) -> None:
         self._module = module
         self._log = module.log
+        self._places = list(inspect.signature(module.log).parameters)[2:]  # of arguments after name and value
         self._pending: list[tuple[str, Any, dict[str, Any]]] | None = None
         self._counted: list[tuple[int, list[tuple[str, Any, dict[str, Any]]]]] = []
         self._states: list[tuple[Any, dict[str, Any]]] = []
@@ -69,7 +71,7 @@ class Logged:
             self._log(name, _joined(name, said), **how)
 
     def _take(self, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-        named = dict(zip(("prog_bar", "logger", "on_step", "on_epoch", "reduce_fx"), args, strict=False))
+        named = dict(zip(self._places, args, strict=False))
         assert self._pending is not None
         self._pending.append((name, value.detach() if isinstance(value, torch.Tensor) else value, {**named, **kwargs}))
 

@@ -207,6 +207,24 @@ def test_drained_job_ends_after_its_batch(tmp_path: Path) -> None:
     assert elastic.global_step == 2  # it is seen in the batch after
 
 
+class Positional(Model):
+    """Says all that self.log takes by its place, to the size that weighs a batch in the epoch's mean."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.log("again", loss, False, False, False, True, "mean", False, False, None, True, 1)
+        return loss
+
+
+def test_log_by_place_is_the_plain_trainers_too(tmp_path: Path) -> None:
+    theirs, ours = Positional(), Positional()
+    plain = trainer(tmp_path, enable_checkpointing=False)
+    plain.fit(theirs, data())
+    elastic = trainer(tmp_path, Small(lull_options=options()), enable_checkpointing=False)
+    elastic.fit(ours, data())
+    torch.testing.assert_close(elastic.callback_metrics["again"], plain.callback_metrics["again"], rtol=1e-4, atol=1e-4)
+
+
 class ByHand(Model):
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 import lull
 from lull._errors import RuntimeRefusal
-from lull._torch.separable import _stretched, ask, check_separable, lengths, places, tolerance, unlike
+from lull._torch.separable import Asked, _stretched, ask, check_separable, lengths, places, tolerance, unlike
 
 pytestmark = pytest.mark.cpu
 
@@ -127,19 +127,43 @@ def padded(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     return tokens, torch.where(torch.arange(12) < torch.tensor(lengths)[:, None], tokens, -100)
 
 
-def test_model_that_says_the_same_of_every_sample_is_heard_with_larger_weights() -> None:
-    model, batch = untrained(), padded([12, 1, 12, 2])
+@pytest.mark.parametrize("long", [1, 2, 5, 11])
+def test_model_that_says_the_same_of_every_sample_hides_no_wrong_reduction(long: int) -> None:
+    model, batch = untrained(), padded([12, long, 12, 12])
     asked = ask(model, lambda b: token_mean(model, b), batch, 4)
     assert asked is not None
-    assert asked.off("mean", None) < tolerance(model), "by their values alone the wrong reduction passes"
-    before = [p.detach().clone() for p in model.parameters()]
-    versions = [p._version for p in model.parameters()]
-    with pytest.raises(RuntimeRefusal, match=r"with all weights times 4, since .* alike .*pass weights="):
+    assert asked.alike(None, tolerance(model))
+    assert asked.off("mean", None) < 2 * tolerance(model), "it is nearly right by its value"
+    with pytest.raises(RuntimeRefusal, match="pass weights="):
         check_separable(model, lambda b: token_mean(model, b), batch, 4, "mean", None)
     counts = (batch[1] != -100).sum(1)
     check_separable(model, lambda b: token_mean(model, b), batch, 4, "mean", counts)
+
+
+def test_narrow_weights_are_asked_again_when_they_are_larger() -> None:
+    """Rounding to 16 bits hides a wrong reduction where samples have like losses."""
+    model, batch = untrained().bfloat16(), padded([12, 1, 12, 2])
+    before = [p.detach().clone() for p in model.parameters()]
+    versions = [p._version for p in model.parameters()]
+
+    def loss(b: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return cross_entropy(model(b[0]).float().flatten(0, 1), b[1].flatten(), ignore_index=-100)
+
+    said = r"with all weights times 4, since .* alike .*pass weights=|pass weights="
+    with pytest.raises(RuntimeRefusal, match=said):
+        check_separable(model, loss, batch, 4, "mean", None)
+    check_separable(model, loss, batch, 4, "mean", (batch[1] != -100).sum(1))
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
     assert [p._version for p in model.parameters()] == versions, "a graph that the user holds stays good"
+
+
+def test_rounding_that_copies_show_is_allowed_for() -> None:
+    asked = Asked([1.0, 2.0], 1.5, (0, 1), copies=1.0)
+    assert asked.limit("mean", 1e-3) == pytest.approx(1e-5)
+    assert Asked([1.0, 2.0], 1.5, (0, 1), copies=1.00001).limit("mean", 1e-3) == pytest.approx(3e-4, rel=0.01)
+    assert Asked([1.0, 2.0], 1.5, (0, 1), copies=1.1).limit("mean", 1e-3) == 1e-3
+    assert Asked([1.0, 2.0], 3.0, (0, 1), copies=2.0).limit("sum", 1e-3) == pytest.approx(1e-5)
+    assert Asked([1.0, 2.0], 1.5, (0, 1)).limit("mean", 1e-3) == 1e-3, "where copies have no loss"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
