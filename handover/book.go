@@ -72,7 +72,8 @@ const owingMemory = time.Minute
 // noteRise looks at the room that a request finds as it arrives, before anything
 // is ordered for it: with the reserve, and in the shadow without. What it lacks
 // comes by a handover, which is late with the probability that the measured times
-// give its slack. Without a promise nothing can be missed.
+// give its slack. Without a promise, or with one that is lost already, nothing can
+// be missed.
 func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	e := r.engine
 	in := &e.ins

@@ -28,7 +28,8 @@ type Arrived struct {
 	// NeedBytes, when above 0, is the request's KV need at its end and replaces
 	// the core's own estimate.
 	NeedBytes Bytes
-	// Slack is the time that the TTFT objective can spare for waiting.
+	// Slack is the time that the TTFT objective can spare for waiting; below 0 it is
+	// lost already, and nothing that memory does saves it.
 	Slack time.Duration
 	// Tier names the request's price of a miss, Promised says that it was promised a
 	// TTFT at all.

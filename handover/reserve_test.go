@@ -178,6 +178,12 @@ func TestBooksCompareWithAShadowWithoutAReserve(t *testing.T) {
 	if b := e.ins.book; b.covered != before.covered+1 || b.saved != before.saved {
 		t.Errorf("one that was promised nothing: %+v", b)
 	}
+	before = e.ins.book
+	e.ins.base, e.bound, e.confirmed = base, base+30*mib, base+30*mib
+	h.Step(Arrived{At: h.now + ms, ID: "lost", Engine: "llm", NeedBytes: base + 10*mib, Tier: "gold", Promised: true, Slack: -ms})
+	if b := e.ins.book; b.covered != before.covered+1 || b.saved != before.saved || b.misses != before.misses || b.shadowMisses != before.shadowMisses {
+		t.Errorf("one whose promise is lost whatever is done: %+v", b)
+	}
 }
 
 func TestDisplacedSamplesAreBytesTimesTimeTimesTheirWorth(t *testing.T) {

@@ -105,5 +105,5 @@ func (in *insurance) reason() string {
 	if in.reserve == 0 {
 		return fmt.Sprintf("misses without a reserve cost %.3g a second; the first quantum of one would cost more than it saves", in.bare)
 	}
-	return fmt.Sprintf("%v cost %.3g a second in training and bring misses from %.3g to %.3g", in.reserve, in.premium, in.bare, in.loss)
+	return fmt.Sprintf("%v cost %.3g a second in training and bring the price of misses from %.3g a second to %.3g", in.reserve, in.premium, in.bare, in.loss)
 }

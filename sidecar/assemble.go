@@ -213,7 +213,7 @@ func (s *Sidecar) adopt(ctx context.Context, core *handover.Handover, drivers []
 	if len(drivers) > 0 {
 		s.log.Info("deciding", "engines", len(drivers))
 	}
-	if text := onlyRelays(drivers); text != "" {
+	if text := onlyRelays(drivers); text != "" && (len(drivers) > 0 || len(s.found.problems) == 0) { // else it has been said why
 		s.log.Warn(text)
 	}
 	for _, d := range drivers {

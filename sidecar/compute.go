@@ -130,7 +130,7 @@ func abs(v float64) float64 { return max(v, -v) }
 // Trainers that connect later hear it at the next renewal.
 func (l *loop) advise() {
 	at := l.now()
-	pressure, decoding := l.requests.pressure(at, l.view.score.predictedPrefill())
+	pressure, decoding := l.requests.pressure(at, l.view.score.predictedPrefill)
 	before := l.compute.said
 	m := l.compute.message(at, l.compute.advise(at, pressure, decoding))
 	if m == nil {

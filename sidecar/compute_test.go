@@ -83,7 +83,7 @@ func TestNothingIsWatchedWithoutAnObjectiveOrWhereItIsOff(t *testing.T) {
 
 func TestPressureIsThatOfStreamsWhichTheServerHas(t *testing.T) {
 	r := newRequests()
-	prefill := 50 * time.Millisecond
+	prefill := func(int) time.Duration { return 50 * time.Millisecond }
 	if p, n := r.pressure(time.Second, prefill); p != 0 || n != 0 {
 		t.Errorf("no requests: got %v of %d", p, n)
 	}

@@ -91,7 +91,7 @@ func (r *requests) held() map[handover.RequestID]*request {
 // pressure is the highest of the streams that the server has, and how many of
 // them decode under a TBT limit. One that is held waits for memory, not for the
 // device's time; an answer that comes whole shows nothing until its end.
-func (r *requests) pressure(at handover.At, prefill time.Duration) (highest float64, decoding int) {
+func (r *requests) pressure(at handover.At, prefill func(tokens int) time.Duration) (highest float64, decoding int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, req := range r.byID {
@@ -106,7 +106,7 @@ func (r *requests) pressure(at handover.At, prefill time.Duration) (highest floa
 		if last > 0 && p.TBT > 0 {
 			decoding++
 		}
-		highest = max(highest, p.Pressure(p.promptTokens, at-req.arrived, prefill, at-last, last > 0))
+		highest = max(highest, p.Pressure(p.promptTokens, at-req.arrived, prefill(p.promptTokens), at-last, last > 0))
 	}
 	return highest, decoding
 }

@@ -23,7 +23,7 @@ type score struct {
 	metrics *telemetry.Metrics
 
 	mu      sync.Mutex     // guards the counters of all accounts too
-	prefill time.Duration  // decayed mean of TTFT without held time
+	prefill slo.Prefill    // of TTFT without held time
 	ratio   kvbudget.Ratio // prompt bytes a token, for what a limit goes by before usage is known
 }
 
@@ -34,9 +34,6 @@ type promise struct {
 	stream       bool
 	promptTokens int // as known on arrival: counted, or estimated from the bytes
 }
-
-// prefillDecay weighs the newest TTFT: about the last twenty requests count.
-const prefillDecay = 0.05
 
 func newScore(c config.SLO, spare time.Duration, now func() time.Time, m *telemetry.Metrics) *score {
 	s := &score{spare: spare, now: now, metrics: m, ratio: kvbudget.NewRatio()}
@@ -51,7 +48,7 @@ func (s *score) promise(ctx context.Context, r proxy.Request) *promise {
 	a := askedOf(ctx)
 	account := s.book.Load().pick(r.Model, a.tier, r.ArrivedAt)
 	p := &promise{Promise: account.objective.Promise(), account: account, stream: r.Stream, promptTokens: r.PromptTokens}
-	if p.promptTokens == 0 && p.TTFT.PerToken > 0 {
+	if p.promptTokens == 0 {
 		s.mu.Lock()
 		p.promptTokens = s.ratio.Tokens(r.PromptBytes)
 		s.mu.Unlock()
@@ -65,22 +62,23 @@ func (s *score) promise(ctx context.Context, r proxy.Request) *promise {
 	return p
 }
 
-// slack is the time that a request which arrived then can still wait, at least 0.
+// slack is the time that a request which arrived then can still wait; below 0 its
+// promise is lost already, whatever is done for it.
 func (s *score) slack(p *promise, arrived time.Time) time.Duration {
 	if p.TTFT.For(p.promptTokens) <= 0 {
 		return s.spare
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(0, p.Slack(p.promptTokens, s.now().Sub(arrived), s.prefill))
+	return p.Slack(p.promptTokens, s.now().Sub(arrived), s.prefill.For(p.promptTokens))
 }
 
-// predictedPrefill is the decayed mean of what requests took from the server to
-// their first token.
-func (s *score) predictedPrefill() time.Duration {
+// predictedPrefill is what a prompt of so many tokens takes from the server to its
+// first token, by what the last requests took.
+func (s *score) predictedPrefill(tokens int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.prefill
+	return s.prefill.For(tokens)
 }
 
 // gap counts one gap between two content chunks.
@@ -106,7 +104,7 @@ func (s *score) done(p *promise, r proxy.Record) {
 	e := ended(p, r)
 	s.mu.Lock()
 	if e.Content {
-		s.learn(e.TTFT - r.Held)
+		s.prefill.Learn(e.PromptTokens, e.TTFT-r.Held)
 	}
 	if r.TokenSource == proxy.TokensFromUsage {
 		s.ratio.Learn(r.PromptBytes, r.PromptTokens)
@@ -157,12 +155,4 @@ func word(t slo.Tally) string {
 		return "beyond"
 	}
 	return "no_data"
-}
-
-func (s *score) learn(prefill time.Duration) {
-	if s.prefill == 0 {
-		s.prefill = prefill
-		return
-	}
-	s.prefill += time.Duration(prefillDecay * float64(prefill-s.prefill))
 }

@@ -183,7 +183,7 @@ func TestSlackIsTheRequestsOwn(t *testing.T) {
 		"the default's":   {asked{}, proxy.Request{}, 50 * msec},
 		"the tier's":      {asked{tier: "gold"}, proxy.Request{PromptTokens: 40}, 50 * msec},
 		"the client's":    {asked{ttft: 400 * msec}, proxy.Request{}, 350 * msec},
-		"never below 0":   {asked{tier: "gold"}, proxy.Request{PromptTokens: 1}, 0},
+		"lost already":    {asked{tier: "gold"}, proxy.Request{PromptTokens: 1}, -28 * msec},
 		"bytes, estimate": {asked{tier: "gold"}, proxy.Request{PromptBytes: 160}, 50 * msec},
 	} {
 		if got := s.slack(s.ask(c.a, c.r), arrived); got != c.want {

@@ -286,14 +286,14 @@ class Microbatches:
     @contextmanager
     def _caches_off(self) -> Iterator[None]:
         """A Hugging Face model in train mode would give its blocks a cache that a second run changes."""
-        config: Any = getattr(self.model, "config", None)
-        on = getattr(config, "use_cache", None) is True
-        if on:
+        configs: list[Any] = [getattr(module, "config", None) for module in self.model.modules()]
+        on = [config for config in configs if getattr(config, "use_cache", None) is True]
+        for config in on:
             config.use_cache = False
         try:
             yield
         finally:
-            if on:
+            for config in on:
                 config.use_cache = True
 
 
