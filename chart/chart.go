@@ -44,7 +44,7 @@ func New(x, y string) *plot.Plot {
 		style.Font = sans
 		style.Color = Ink
 	}
-	p.BackgroundColor = color.Transparent
+	p.BackgroundColor = nil // the page's own shows
 	p.X.Label.Text, p.Y.Label.Text = x, y
 	p.X.LineStyle.Color, p.Y.LineStyle.Color = Ink, Ink
 	p.X.LineStyle.Width, p.Y.LineStyle.Width = 0.7, 0.7

@@ -71,7 +71,7 @@ func forecastFlags(c *cobra.Command, cfg *forecast.Config, geometry *string, d *
 	f.DurationVar(&cfg.Service.TBT, "tbt", cfg.Service.TBT, "`time` between tokens of the engine stood in for")
 	f.Float64Var(&cfg.Service.PromptRate, "prompt-rate", cfg.Service.PromptRate, "prompt `tokens` a second of that engine")
 	f.StringVar(&cfg.Out, "out", "", "JSON result `file`")
-	f.StringVar(&cfg.Plot, "plot", "", "draw 90 s to `file`-HORIZON.svg")
+	f.StringVar(&cfg.Plot, "plot", "", "with --trace: draw 90 s to `file`-HORIZON.svg")
 	f.DurationVar(&cfg.PlotFrom, "plot-from", cfg.PlotFrom, "begin the drawing this `long` into the replay")
 }
 

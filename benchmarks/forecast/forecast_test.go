@@ -269,12 +269,17 @@ func TestPlotsShowAMinuteAndAHalfOfEveryHorizon(t *testing.T) {
 		if err != nil || !strings.Contains(out.String(), "wrote "+file) {
 			t.Fatalf("%s: got %v, want a plot, and said", horizon, err)
 		}
-		for _, want := range []string{">what came<", ">P95, Lull<", ">P95, rolling 300 s<", ">120<", ">140<", "within " + horizon} {
+		for _, want := range []string{">what came<", ">P95, Lull<", ">P95, rolling ", ">120<", ">140<", "within " + horizon} {
 			if !strings.Contains(string(svg), want) {
 				t.Errorf("%s: the plot lacks %q", horizon, want)
 			}
 		}
 	}
+	cfg.PlotFrom = 24 * time.Hour
+	if _, err := Run(t.Context(), &out, cfg); err == nil || !strings.Contains(err.Error(), "forecast: plot: got nothing from 24h0m0s on, want less than the trace's ") {
+		t.Errorf("got %v, want it said that there is nothing to draw", err)
+	}
+	cfg.PlotFrom = 0
 	cfg.Plot = filepath.Join("/dev/null", "x.svg")
 	if _, err := Run(t.Context(), &out, cfg); err == nil || !strings.Contains(err.Error(), "forecast: write plot: ") {
 		t.Errorf("got %v, want it said that no plot can be written", err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,30 +20,41 @@ import (
 // be seen.
 const plotFor = 90 * time.Second
 
-// rivalDrawn is the baseline beside Lull's curve: the strongest, mostly.
-const rivalDrawn = "rolling 300 s"
-
-// strip is what one horizon's plot shows, in MiB over seconds.
-type strip struct{ came, ours, rival plotter.XYs }
-
-// keep adds one decision.
-func (s *strip) keep(at time.Duration, came, ours, rival float64) {
-	x := at.Seconds()
-	point := func(bytes float64) plotter.XY { return plotter.XY{X: x, Y: bytes / float64(size.MiB)} }
-	s.came, s.ours, s.rival = append(s.came, point(came)), append(s.ours, point(ours)), append(s.rival, point(rival))
+// strip is what one horizon's plot shows, in MiB over seconds: what came, and each
+// method's P95.
+type strip struct {
+	came plotter.XYs
+	by95 []plotter.XYs
 }
 
-// savePlots draws one picture a horizon: STEM-HORIZON.svg.
-func (p *play) savePlots(w io.Writer) error {
+// keep adds one decision.
+func (s *strip) keep(at time.Duration, came float64, by95 []float64) {
+	point := func(bytes float64) plotter.XY { return plotter.XY{X: at.Seconds(), Y: bytes / float64(size.MiB)} }
+	s.came = append(s.came, point(came))
+	if s.by95 == nil {
+		s.by95 = make([]plotter.XYs, len(by95))
+	}
+	for k, q := range by95 {
+		s.by95[k] = append(s.by95[k], point(q))
+	}
+}
+
+// savePlots draws one picture a horizon, Lull beside its best baseline there:
+// STEM-HORIZON.svg.
+func (p *play) savePlots(w io.Writer, r Result) error {
 	if p.cfg.Plot == "" {
 		return nil
+	}
+	if len(p.strips) == 0 || len(p.strips[0].came) == 0 {
+		return fmt.Errorf("forecast: plot: got nothing from %v on, want less than the trace's %v", p.cfg.PlotFrom, time.Duration(r.Seconds*float64(time.Second)).Round(time.Second))
 	}
 	stem := strings.TrimSuffix(p.cfg.Plot, filepath.Ext(p.cfg.Plot))
 	if err := os.MkdirAll(filepath.Dir(stem), 0o755); err != nil {
 		return fmt.Errorf("forecast: write plot: %w", err)
 	}
 	for i, s := range p.strips {
-		c := chart.New("seconds", "MiB, largest within "+p.cfg.Horizons[i].String())
+		best := slices.Index(p.arenas[i].names, r.Horizons[i].Best)
+		c := chart.New("seconds of "+r.Trace, "MiB, largest within "+p.cfg.Horizons[i].String())
 		for _, curve := range []struct {
 			name  string
 			xys   plotter.XYs
@@ -50,8 +62,8 @@ func (p *play) savePlots(w io.Writer) error {
 			width float64
 		}{
 			{"what came", s.came, chart.Grey, 1.2},
-			{"P95, " + rivalDrawn, s.rival, chart.Orange, 1.2},
-			{"P95, Lull", s.ours, chart.Blue, 1.4},
+			{"P95, " + r.Horizons[i].Best, s.by95[best], chart.Orange, 1.2},
+			{"P95, Lull", s.by95[0], chart.Blue, 1.4},
 		} {
 			if err := chart.Line(c, curve.name, curve.xys, curve.color, curve.width); err != nil {
 				return fmt.Errorf("forecast: %w", err)

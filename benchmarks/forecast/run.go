@@ -50,7 +50,7 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 	if err := r.Table(w); err != nil {
 		return Result{}, err
 	}
-	if err := p.savePlots(w); err != nil {
+	if err := p.savePlots(w, r); err != nil {
 		return Result{}, err
 	}
 	return r, evidence.Save(w, "forecast", cfg.Out, r)
@@ -134,7 +134,7 @@ func (p *play) decide(at time.Duration, i int) {
 				m.learn(p.came.most[h][a.learned])
 			}
 		}
-		var drawn [2]float64
+		by95 := make([]float64, len(a.methods))
 		for k, m := range a.methods {
 			began := time.Now()
 			if o, ok := m.(*ours); ok {
@@ -143,16 +143,14 @@ func (p *play) decide(at time.Duration, i int) {
 			q := m.predict(s)
 			if k == 0 {
 				p.took.decide += time.Since(began)
-				drawn[0] = q[p95]
-			} else if a.names[k] == rivalDrawn {
-				drawn[1] = q[p95]
 			}
+			by95[k] = q[p95]
 			if at >= p.cfg.Warmup {
 				a.cards[k].add(m, q, s.need, p.came.most[h][i], p.came.load[i], p.came.burst[i])
 			}
 		}
 		if from := max(p.cfg.PlotFrom, p.cfg.Warmup); p.cfg.Plot != "" && at >= from && at < from+plotFor {
-			p.strips[h].keep(at, p.came.most[h][i], drawn[0], drawn[1])
+			p.strips[h].keep(at, p.came.most[h][i], by95)
 		}
 	}
 }
