@@ -210,16 +210,16 @@ def check_separable(
             f"elastic.backward loss_fn: {n} samples have the loss {whole:.6g}, yet one alone has none "
             f"({asked.singles}): it divides by something that a single sample may lack; {_ADVICE}"
         )
-    most, how = tolerance(model), ""
+    most, how = tolerance(model), "with the weights as they are"
     if asked.off(reduction, weights) <= asked.limit(reduction, most) and asked.alike(weights, most):
         louder = _ask_louder(model, loss_fn, batch, size, at)
         if louder is not None and all(map(math.isfinite, louder.counted(weights))):
-            asked, how = louder, f" with all weights times {_STRETCH:g}, since their single losses are alike without"
+            asked, how = louder, f"with all weights times {_STRETCH:g}, since their single losses are alike without"
     if asked.off(reduction, weights) <= asked.limit(reduction, most):
         return
     made = f"reduction={reduction!r}{'' if weights is None else ' with weights'}"
     raise RuntimeRefusal(
-        f"elastic.backward loss_fn: {n} samples have the loss {asked.whole:.6g}{how}, want "
+        f"elastic.backward loss_fn: {n} samples have the loss {asked.whole:.6g} {how}, want "
         f"{asked.made(reduction, weights):.6g}, what {made} makes of their single losses; {_ADVICE}"
     )
 

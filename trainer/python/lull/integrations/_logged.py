@@ -98,7 +98,7 @@ def _joined(name: str, said: list[tuple[int, Any, dict[str, Any]]]) -> Any:
     if join is None:
         raise RuntimeRefusal(
             f"ElasticStrategy log {name!r}: reduce_fx is {fx!r}, want mean, sum, min or max: the parts of a batch are "
-            "joined by it; the batch was trained"
+            "joined by it; nothing was trained"
         )
     values = torch.stack([torch.as_tensor(value, dtype=torch.float32).flatten().mean() for _, value, _ in said])
     return join(values, torch.tensor([float(n) for n, _, _ in said], device=values.device))

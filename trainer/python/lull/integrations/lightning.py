@@ -29,8 +29,6 @@ except ImportError as error:
 
 __all__ = ["ElasticStrategy"]
 
-_NOTHING = "; nothing was trained"
-
 
 class ElasticStrategy(SingleDeviceStrategy):
     """SingleDeviceStrategy whose training batches go through elastic.backward.
@@ -126,7 +124,7 @@ def _loss_of(output: Any) -> torch.Tensor:
     if not isinstance(loss, torch.Tensor):
         raise RuntimeRefusal(
             f"ElasticStrategy training_step: returned {type(output).__name__} without a loss, want a loss for every "
-            "part of a batch: a part cannot be left out" + _NOTHING
+            "part of a batch: a part cannot be left out; nothing was trained"
         )
     return loss
 
@@ -137,9 +135,10 @@ def _refuse(module: Any) -> None:
     if not module.automatic_optimization:
         raise RuntimeRefusal(
             f"ElasticStrategy: {name} optimizes by hand, want elastic.backward in its training_step (lull.attach), and "
-            "no strategy" + _NOTHING
+            "no strategy; nothing was trained"
         )
     if type(module).backward is not lightning.LightningModule.backward:
         raise RuntimeRefusal(
-            f"ElasticStrategy: {name} has a backward of its own, which would be left out, want none" + _NOTHING
+            f"ElasticStrategy: {name} has a backward of its own, which would be left out, want none; nothing was "
+            "trained"
         )

@@ -136,18 +136,22 @@ def test_kv_cache_argument_is_refused() -> None:
     elastic.close()
 
 
-def test_use_cache_of_the_configuration_is_off_while_training_only() -> None:
-    model = Cached()
+@pytest.mark.parametrize("held", [False, True], ids=["the model's own", "a model's that it holds"])
+def test_use_cache_of_the_configuration_is_off_while_training_only(held: bool) -> None:
+    inner = Cached()
+    model: Any = nn.Sequential(inner) if held else inner
+    model_config = inner.config
     elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), partition="trusted")
     seen: list[bool] = []
 
     def loss(x: torch.Tensor) -> torch.Tensor:
-        seen.append(model.config.use_cache)
-        return model(x)
+        seen.append(model_config.use_cache)
+        out: torch.Tensor = model(x)
+        return out
 
     elastic.backward(torch.randn(4, 64), loss)
     assert not any(seen)
-    assert model.config.use_cache
+    assert model_config.use_cache
     elastic.close()
 
 
