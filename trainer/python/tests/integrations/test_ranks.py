@@ -27,6 +27,8 @@ def test_two_ranks_under_torchrun_train_as_with_the_plain_trainer(tmp_path: Path
             "PYTHONPATH": os.pathsep.join([str(PACKAGE), os.environ.get("PYTHONPATH", "")]),
             "LULL_SOCKET": "",
             "GLOO_SOCKET_IFNAME": "lo",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # docs/TRAINING.md, "Failure"
+            "PYTHONFAULTHANDLER": "1",
             "OMP_NUM_THREADS": "1",
         },
         capture_output=True,
