@@ -87,13 +87,3 @@ func (c Config) Validate() error {
 	}
 	return nil
 }
-
-// rows reads the trace and says whose it is.
-func (c Config) rows() (rows []traces.Row, source string, err error) {
-	if c.Trace == "" {
-		rows, err = traces.AzureConversation()
-		return rows, traces.AzureConversationSource, err
-	}
-	t, err := traces.Open(c.Trace, c.Part)
-	return t.Rows, c.Trace + " (" + t.Format + ")", err
-}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/benchmarks/evidence"
+	"github.com/lull-project/lull/benchmarks/traces"
 	"github.com/lull-project/lull/kvbudget"
 )
 
@@ -26,7 +27,7 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
 	}
-	rows, source, err := cfg.rows()
+	rows, source, err := traces.Rows(cfg.Trace, cfg.Part)
 	if err != nil {
 		return Result{}, err
 	}

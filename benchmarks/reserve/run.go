@@ -52,7 +52,7 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
 	}
-	rows, source, err := cfg.rows()
+	rows, source, err := traces.Rows(cfg.Trace, cfg.Part)
 	if err != nil {
 		return Result{}, err
 	}

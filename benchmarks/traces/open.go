@@ -44,6 +44,17 @@ type Trace struct {
 	Rows   []Row
 }
 
+// Rows is Open, and for an empty path the slice that comes with Lull; source says
+// whose rows they are.
+func Rows(path string, o Options) (rows []Row, source string, err error) {
+	if path == "" {
+		rows, err = AzureConversation()
+		return rows, AzureConversationSource, err
+	}
+	t, err := Open(path, o)
+	return t.Rows, path + " (" + t.Format + ")", err
+}
+
 // Open reads a file of Azure 2023 or 2024, Mooncake or BurstGPT, told apart by
 // its first line, or a folder of ServeGen. Arrivals count from the first row
 // that is read.
