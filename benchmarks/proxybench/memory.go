@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/lull-project/lull/device"
@@ -72,18 +73,10 @@ func streamTarget(name string, c *child, events int, gap time.Duration) target {
 
 // shortStreams sends n streams of two events.
 func shortStreams(ctx context.Context, name string, c *child, n int) error {
-	each, began := n/shortConnections, time.Time{}
-	left := make(chan struct{}, n)
-	for range each * shortConnections {
-		left <- struct{}{}
-	}
+	began := time.Time{}
+	var taken atomic.Int64
 	t, err := drive(ctx, streamTarget(name, c, 2, time.Millisecond), shortConnections, &began, func() (time.Time, bool, bool) {
-		select {
-		case <-left:
-			return time.Now(), false, true
-		default:
-			return time.Time{}, false, false
-		}
+		return time.Now(), false, taken.Add(1) <= int64(n)
 	})
 	if err == nil && t.failed > 0 {
 		err = fmt.Errorf("%d of %d streams failed: %s", t.failed, t.sent, t.fault)
