@@ -42,7 +42,7 @@ with a model that is not trained yet, which says the same of every sample."""
 _STRETCH = 4.0
 """What all weights are multiplied by to hear more: a power of two, so that dividing by it gives back the same bits."""
 
-_IGNORED = -100
+IGNORED = -100
 """What PyTorch's and Hugging Face's losses leave out of labels."""
 
 _ADVICE = (
@@ -67,7 +67,7 @@ def lengths(batch: Any, size: int) -> list[int] | None:
             continue
         rows = leaf.flatten(1)
         masked = leaf.dtype is torch.bool or bool(rows.numel() and rows.min() >= 0 and rows.max() <= 1)
-        counts = [int(n) for n in (rows != 0 if masked else rows != _IGNORED).sum(1)]
+        counts = [int(n) for n in (rows != 0 if masked else rows != IGNORED).sum(1)]
         if len(set(counts)) > 1:
             return counts
     return None
@@ -159,13 +159,14 @@ def ask(
     if any(not isinstance(loss, torch.Tensor) or loss.numel() != 1 for loss in losses):
         return None  # backward says what it wants
     *singles, whole, again = map(float, losses)
-    copies = _of_copies(model, loss_fn, batch, size, at, singles)
     if abs(whole - again) > tolerance(model) * max(abs(whole), abs(again)):
         _log.warning(
             "loss_fn: the same %d samples have the loss %.6g and then %.6g in eval mode: not checked", n, whole, again
         )
         return None
-    return Asked(singles, whole, at, copies) if math.isfinite(whole) else None
+    if not math.isfinite(whole):
+        return None
+    return Asked(singles, whole, at, _of_copies(model, loss_fn, batch, size, at, singles))
 
 
 def _of_copies(

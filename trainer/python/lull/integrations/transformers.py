@@ -19,7 +19,7 @@ from lull._errors import RuntimeRefusal
 from lull._torch.attach import attach
 from lull._torch.batch import batch_size, spread_copy
 from lull._torch.elastic import Elastic
-from lull._torch.separable import ask, places, tolerance
+from lull._torch.separable import IGNORED, ask, places, tolerance
 from lull._torch.undo import Snapshot
 
 try:
@@ -31,9 +31,6 @@ except ImportError as error:
     ) from error
 
 __all__ = ["ElasticMixin", "ElasticTrainer"]
-
-IGNORED = -100
-"""What Hugging Face's losses leave out of labels."""
 
 
 class ElasticMixin:

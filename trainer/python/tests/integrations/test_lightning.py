@@ -6,9 +6,6 @@ import copy
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,9 @@ import torch
 import torch.nn.functional as F
 import torchmetrics
 from torch.utils.data import DataLoader, TensorDataset
+from weather import MIB, in_small_parts, storm
 
-import lull
 from lull._errors import RuntimeRefusal
-from lull._protocol import Budget
 from lull.integrations.lightning import ElasticStrategy
 
 pytestmark = [
@@ -31,8 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
-
-MIB = 1 << 20
 
 
 class Block(torch.nn.Module):
@@ -93,10 +87,7 @@ class Small(ElasticStrategy):
         fresh = self.elastic is None
         elastic, logged = super()._attached(module)
         if fresh:
-            self.parts = []
-            ran = elastic.stats.ran
-            elastic._next_size = lambda left: min(left, 5)  # type: ignore[method-assign]
-            elastic.stats.ran = lambda n, took: (self.parts.append(n), ran(n, took))[1]  # type: ignore[method-assign]
+            self.parts = in_small_parts(elastic)
         return elastic, logged
 
     def training_step(self, batch: Any, *rest: Any, **named: Any) -> torch.Tensor:
@@ -105,26 +96,6 @@ class Small(ElasticStrategy):
             return super().training_step(batch, *rest, **named)
         with storm(elastic):
             return super().training_step(batch, *rest, **named)
-
-
-@contextmanager
-def storm(elastic: lull.Elastic) -> Iterator[None]:
-    over = threading.Event()
-
-    def blow() -> None:
-        n = 0
-        while not over.wait(0.002):
-            n += 1
-            elastic.apply(Budget(n, (24 if n % 2 else 64) * MIB), lambda ack: None)
-
-    thread = threading.Thread(target=blow)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        elastic.apply(Budget(1 << 20, 64 * MIB), lambda ack: None)
 
 
 def data(size: int = 72) -> DataLoader[Any]:

@@ -7,10 +7,7 @@ import difflib
 import os
 import subprocess
 import sys
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +24,15 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
+from weather import MIB, in_small_parts, storm
 
 import lull
-from lull._protocol import Budget
 from lull.integrations.transformers import ElasticMixin, ElasticTrainer
 
 pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1]
-MIB = 1 << 20
 
 
 def llama() -> torch.nn.Module:
@@ -84,10 +80,7 @@ class Small(ElasticTrainer):
             warnings.simplefilter("ignore", RuntimeWarning)  # no arena in this process
             elastic = super()._attached(model)
         if fresh:
-            self.parts = []
-            ran = elastic.stats.ran
-            elastic._next_size = lambda left: min(left, 5)  # type: ignore[method-assign]
-            elastic.stats.ran = lambda n, took: (self.parts.append(n), ran(n, took))[1]  # type: ignore[method-assign]
+            self.parts = in_small_parts(elastic)
         return elastic
 
     def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
@@ -96,26 +89,6 @@ class Small(ElasticTrainer):
             return super().training_step(model, inputs, num_items_in_batch)
         with storm(elastic):
             return super().training_step(model, inputs, num_items_in_batch)
-
-
-@contextmanager
-def storm(elastic: lull.Elastic) -> Iterator[None]:
-    over = threading.Event()
-
-    def blow() -> None:
-        n = 0
-        while not over.wait(0.002):
-            n += 1
-            elastic.apply(Budget(n, (24 if n % 2 else 64) * MIB), lambda ack: None)
-
-    thread = threading.Thread(target=blow)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        elastic.apply(Budget(1 << 20, 64 * MIB), lambda ack: None)
 
 
 def losses(trainer: Trainer) -> list[float]:
