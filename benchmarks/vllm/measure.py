@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
-import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from handover_bars import figures
 from rig import (
     MIB,
     FakeSidecar,
-    Load,
     Server,
     Streams,
     alone,
-    cpu_seconds,
-    engine_pids,
-    page_faults,
     process_bytes,
     ttft,
     warm,
@@ -126,93 +120,6 @@ def age(server: Server, sidecar: FakeSidecar, seconds: float) -> dict[str, Any]:
     gaps = [(written[b] - written[a]) / 1e6 / (b - a) for a, b in itertools.pairwise(order)]
     between = figures(gaps)
     return {"age": figures(ages), "between_steps": between, "steps": order[-1] - order[0], "pages_seen": len(order)}
-
-
-def throughput(
-    on: Server, off: Server, twin: Server, sidecar: FakeSidecar, load: Load, pairs: int, prompts: int
-) -> dict[str, Any]:
-    """`vllm bench serve` against pairs of servers in ABBA order.
-
-    A stock one and its twin, which is what the machine's noise is; one with the plugin and a stock one; and the same
-    after the plugin has given its pool back and got it again, so that blocks are touched for the first time.
-
-    All pools are full of cached prefixes first.
-    """
-    page = sidecar.page()
-    whole = distinct(3, page["pool_blocks"] // 7 + 1, 7 * page["block_tokens"] - 1)
-    every = (on, off, twin)
-    for server in every:
-        with alone(*(s for s in every if s is not server)):
-            warm(server, whole, 2)
-            load.run(server, prompts, 0)
-
-    def give_back() -> None:
-        sidecar.confirmed(sidecar.order(page["pool_blocks"] // 20 * page["block_bytes"]))
-        sidecar.confirmed(sidecar.order(page["pool_blocks"] * page["block_bytes"]))
-
-    kinds = {"twins": (twin, off, None), "full": (on, off, None), "first_touch": (on, off, give_back)}
-    seen: dict[str, list[Pair]] = {kind: [] for kind in kinds}
-    for number in range(pairs):
-        for kind, (first, second, before) in kinds.items():
-            seen[kind].append(pair(first, second, every, before, number, load, prompts))
-    return {kind: summed(found) for kind, found in seen.items()}
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of `vllm bench serve`: what it reached, and what the server's processes took."""
-
-    tokens_per_s: float
-    cpu_s: float
-    page_faults: int
-
-
-Pair = tuple[Run, Run]
-
-
-def pair(
-    first: Server,
-    second: Server,
-    every: Sequence[Server],
-    before: Callable[[], None] | None,
-    number: int,
-    load: Load,
-    prompts: int,
-) -> Pair:
-    """One run of each, the second first in every other pair; before runs before the first's."""
-    seen: dict[Server, Run] = {}
-    for server in (first, second) if number % 2 else (second, first):
-        with alone(*(s for s in every if s is not server)):
-            if before is not None and server is first:
-                before()
-            pids = engine_pids(server)
-            cpu, faults = cpu_seconds(pids), page_faults(pids)
-            result = load.run(server, prompts, number + 1)
-            seen[server] = Run(float(result["output_throughput"]), cpu_seconds(pids) - cpu, page_faults(pids) - faults)
-    return seen[first], seen[second]
-
-
-def summed(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Changes from the second of a pair to the first, and every run."""
-    return {
-        "pairs": len(pairs),
-        "change": spread([a.tokens_per_s / b.tokens_per_s - 1 for a, b in pairs]),
-        "cpu_per_token_change": spread([a.cpu_s / b.cpu_s - 1 for a, b in pairs]),
-        "page_faults": [sorted(run.page_faults for run in side) for side in zip(*pairs, strict=True)],
-        "runs": [[asdict(a), asdict(b)] for a, b in pairs],
-    }
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median with its 95 % interval by the bootstrap (2,000 draws, seeded), and the extremes."""
-    draw = random.Random(1)
-    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
-    low, high = medians[49], medians[1949]
-    keys = ("median", "low", "high", "min", "max")
-    return {
-        k: round(v, 4)
-        for k, v in zip(keys, (statistics.median(values), low, high, min(values), max(values)), strict=True)
-    }
 
 
 SHARED = 16
