@@ -3,13 +3,15 @@
     python benchmarks/clients/bench.py --lull bin/lull --aiperf PYTHON --out out/bench/clients.json [--requests 400]
 
 Needs the environment of `scripts/pyenv full`; PYTHON is that of `scripts/pyenv clients`. Each run has a sidecar of its
-own, so that both have seen the same requests; clients take turns. A tiny Llama of random weights answers.
+own, so that both have seen the same requests; clients take turns. A tiny Llama of random weights answers. Where there
+are cores for it, clients have some of their own: what they are late by themselves, they count and Lull does not.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import string
 import sys
 import tempfile
@@ -23,6 +25,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "vllm")]
 import rig  # noqa: E402
 from behind import Lull  # noqa: E402
 from clients import Figures, Job, aiperf, vllm_bench  # noqa: E402
+from cores import on, split  # noqa: E402
 from handover_bench import machine  # noqa: E402
 from verdict import bars  # noqa: E402
 
@@ -36,7 +39,9 @@ def answers(tokenizer: Path) -> list[int]:
 def measure(args: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
     model = rig.make_model(work / "tiny")
     one_thread = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    server = rig.Server(work / "server", model, env={"LULL_VLLM": "0", **one_thread})
+    servers, clients_own = split(os.sched_getaffinity(0))
+    with on(servers):
+        server = rig.Server(work / "server", model, env={"LULL_VLLM": "0", **one_thread})
     clients = {"vllm bench serve": vllm_bench(Path(sys.executable)), "aiperf": aiperf(args.aiperf)}
     runs = []
     with rig.serving(server):
@@ -44,10 +49,12 @@ def measure(args: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
         for turn in range(args.turns):
             for name, client in clients.items():
                 here = work / f"{turn}-{name.split()[0]}"
-                lull = Lull(args.lull, f"http://127.0.0.1:{server.port}", here)
+                with on(servers):
+                    lull = Lull(args.lull, f"http://127.0.0.1:{server.port}", here)
                 try:
                     job = Job(lull.url, "tiny", model, here, args.requests, args.at_once, 64, 32, turn, answers(model))
-                    theirs: Figures = client(job)
+                    with on(clients_own):
+                        theirs: Figures = client(job)
                     ours = lull.seen()
                 finally:
                     lull.close()
@@ -66,7 +73,7 @@ def main() -> None:
     parser.add_argument("--aiperf", type=Path, required=True, help="the python of the environment that has aiperf")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--requests", type=int, default=400, help="of a run")
-    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--at-once", type=int, default=2, help="requests open at a time")
     parser.add_argument("--turns", type=int, default=3, help="runs of each client")
     args = parser.parse_args()
     began = time.monotonic()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/clients")]
 
 import behind  # noqa: E402
 import clients  # noqa: E402
+import cores  # noqa: E402
 import verdict  # noqa: E402
 
 
@@ -130,3 +133,23 @@ def test_the_verdict_is_that_of_the_run_farthest_off() -> None:
         == "MISSED  c, ttft P99: 10.00 and 15.00 ms by Lull (farthest of 2 runs) (want within 2 ms or 5%)"
     )
     json.dumps([bar.fields() for bar in found])
+
+
+@pytest.mark.parametrize(
+    ("all_of_them", "servers", "clients_own"),
+    [({3}, {3}, {3}), ({0, 1}, {0}, {1}), ({0, 2, 5}, {0, 2}, {5}), ({0, 1, 2, 3}, {0, 1}, {2, 3})],
+)
+def test_client_has_cores_of_its_own_where_there_are_two(
+    all_of_them: set[int], servers: set[int], clients_own: set[int]
+) -> None:
+    assert cores.split(all_of_them) == (servers, clients_own)
+
+
+def test_what_is_started_meanwhile_runs_on_the_named_cores() -> None:
+    before = os.sched_getaffinity(0)
+    one = {min(before)}
+    look = "import os, sys; sys.stdout.write(repr(os.sched_getaffinity(0)))"
+    with cores.on(one):
+        seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout
+    assert seen == repr(one)
+    assert os.sched_getaffinity(0) == before
