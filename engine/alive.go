@@ -8,7 +8,7 @@ package engine
 // lists; a 404 to that is an answer too.
 func AlivePath(kind string) string {
 	switch kind {
-	case KindEmulator, KindVLLM, KindLullVLLM, KindLlamaCPP:
+	case KindEmulator, KindVLLM, KindVLLMSleep, KindLullVLLM, KindLlamaCPP:
 		return "/health"
 	case KindTriton:
 		return "/v2/health/ready"

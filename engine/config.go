@@ -14,23 +14,24 @@ import (
 
 // The kinds of server, as configs spell them.
 const (
-	KindAuto     = "auto"
-	KindEmulator = "emulator"
-	KindVLLM     = "vllm"
-	KindLullVLLM = "lull-vllm"
-	KindKvcached = "kvcached"
-	KindSGLang   = "sglang"
-	KindTriton   = "triton"
-	KindLlamaCPP = "llamacpp"
-	KindTGI      = "tgi"
-	KindOllama   = "ollama"
-	KindOpenAI   = "openai"
+	KindAuto      = "auto"
+	KindEmulator  = "emulator"
+	KindVLLM      = "vllm"
+	KindVLLMSleep = "vllm-sleep"
+	KindLullVLLM  = "lull-vllm"
+	KindKvcached  = "kvcached"
+	KindSGLang    = "sglang"
+	KindTriton    = "triton"
+	KindLlamaCPP  = "llamacpp"
+	KindTGI       = "tgi"
+	KindOllama    = "ollama"
+	KindOpenAI    = "openai"
 )
 
 // Kinds are all kinds that a config may name.
 func Kinds() []string {
 	return []string{
-		KindAuto, KindEmulator, KindVLLM, KindLullVLLM, KindKvcached, KindSGLang, KindTriton, KindLlamaCPP, KindTGI, KindOllama, KindOpenAI,
+		KindAuto, KindEmulator, KindVLLM, KindVLLMSleep, KindLullVLLM, KindKvcached, KindSGLang, KindTriton, KindLlamaCPP, KindTGI, KindOllama, KindOpenAI,
 	}
 }
 

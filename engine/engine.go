@@ -43,6 +43,9 @@ type Capabilities struct {
 	Bound bool
 	// Reclaim: a bound below Held makes the server give back what it caches.
 	Reclaim bool
+	// Whole: the bound is the whole pool or nothing, and nothing only while no
+	// request is there. Either way may take seconds.
+	Whole bool
 	// Static: the pool was allocated at start and no byte of it moves; there is
 	// nothing to lend.
 	Static bool

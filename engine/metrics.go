@@ -123,6 +123,22 @@ func (f families) first(names ...string) (total float64, series int, err error) 
 	return 0, 0, fmt.Errorf("got no %s; the server may have renamed or switched off its metrics", strings.Join(names, " or "))
 }
 
+// series is one series of a name.
+type series struct {
+	labels map[string]string
+	value  float64
+}
+
+// values are the series of a name that are numbers of 0 or more.
+func (f families) values(name string) (all []series) {
+	for _, m := range f[name].GetMetric() {
+		if v, err := count(name, m); err == nil {
+			all = append(all, series{labelsOf(m), v})
+		}
+	}
+	return all
+}
+
 // labels are the labels of each series of a name.
 func (f families) labels(name string) []map[string]string {
 	var all []map[string]string

@@ -23,6 +23,8 @@ func Open(c Config) (Engine, error) {
 		return newEmulator(c), nil
 	case KindVLLM:
 		return newVLLM(c), nil
+	case KindVLLMSleep:
+		return newVLLMSleep(c), nil
 	case KindLullVLLM:
 		return openLullVLLM(c)
 	case KindKvcached:

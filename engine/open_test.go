@@ -70,13 +70,13 @@ func TestDetectErrors(t *testing.T) {
 func TestOpenChecksItsConfig(t *testing.T) {
 	for want, c := range map[string]Config{
 		`engine: name: got "", want a name`: {URL: "http://a:1"},
-		`engine main: kind: got "foo", want one of [auto emulator vllm lull-vllm kvcached sglang triton llamacpp tgi ollama openai]`: {Name: "main", Kind: "foo", URL: "http://a:1"},
-		`engine main: segment: got "kvcached_x", want the path of kvcached's segment, /dev/shm/ and its KVCACHED_IPC_NAME`:           {Name: "main", Kind: KindKvcached, URL: "http://a:1", Segment: "kvcached_x"},
-		`engine main: metrics_url: got "a:8002", want http://host:port, https://host:port or unix:///path/of/the/socket`:             {Name: "main", Kind: KindTriton, URL: "http://a:1", MetricsURL: "a:8002"},
-		`engine main: tls: got settings for "unix:///s", want them for an https address only`:                                        {Name: "main", Kind: KindVLLM, URL: "unix:///s", TLS: endpoint.TLS{CA: "ca.pem"}},
-		`engine main: url: got "a:1", want http://host:port, https://host:port or unix:///path/of/the/socket`:                        {Name: "main", Kind: KindVLLM, URL: "a:1"},
-		`engine main: timeout: got -1s, want more than 0`:                                                                            {Name: "main", Kind: KindVLLM, URL: "http://a:1", Timeout: -time.Second},
-		`engine main: pool, bytes_per_token, block_tokens: got -1B, 0B, 0, want 0 or more`:                                           {Name: "main", Kind: KindVLLM, URL: "http://a:1", Pool: -1},
+		`engine main: kind: got "foo", want one of [auto emulator vllm vllm-sleep lull-vllm kvcached sglang triton llamacpp tgi ollama openai]`: {Name: "main", Kind: "foo", URL: "http://a:1"},
+		`engine main: segment: got "kvcached_x", want the path of kvcached's segment, /dev/shm/ and its KVCACHED_IPC_NAME`:                      {Name: "main", Kind: KindKvcached, URL: "http://a:1", Segment: "kvcached_x"},
+		`engine main: metrics_url: got "a:8002", want http://host:port, https://host:port or unix:///path/of/the/socket`:                        {Name: "main", Kind: KindTriton, URL: "http://a:1", MetricsURL: "a:8002"},
+		`engine main: tls: got settings for "unix:///s", want them for an https address only`:                                                   {Name: "main", Kind: KindVLLM, URL: "unix:///s", TLS: endpoint.TLS{CA: "ca.pem"}},
+		`engine main: url: got "a:1", want http://host:port, https://host:port or unix:///path/of/the/socket`:                                   {Name: "main", Kind: KindVLLM, URL: "a:1"},
+		`engine main: timeout: got -1s, want more than 0`:                                                                                       {Name: "main", Kind: KindVLLM, URL: "http://a:1", Timeout: -time.Second},
+		`engine main: pool, bytes_per_token, block_tokens: got -1B, 0B, 0, want 0 or more`:                                                      {Name: "main", Kind: KindVLLM, URL: "http://a:1", Pool: -1},
 	} {
 		_, err := Open(c)
 		wantError(t, err, want)

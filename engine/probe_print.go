@@ -11,7 +11,7 @@ import (
 
 // kindName is how a kind's server calls itself.
 var kindName = map[string]string{
-	KindEmulator: "lull emulate", KindVLLM: "vLLM", KindLullVLLM: "vLLM with lull-vllm", KindKvcached: "kvcached", KindSGLang: "SGLang",
+	KindEmulator: "lull emulate", KindVLLM: "vLLM", KindVLLMSleep: "vLLM with its sleep mode", KindLullVLLM: "vLLM with lull-vllm", KindKvcached: "kvcached", KindSGLang: "SGLang",
 	KindTriton: "Triton", KindLlamaCPP: "llama.cpp", KindTGI: "text-generation-inference", KindOllama: "Ollama", KindOpenAI: "an OpenAI-compatible server",
 }
 
@@ -113,7 +113,7 @@ func (r Report) printCan(b *bytes.Buffer) {
 
 // elastic says what would make a static kind's memory move.
 var elastic = map[string]string{
-	KindVLLM:   "the plugin lull-vllm (docs/VLLM.md) or kvcached (docs/ENGINES.md) makes its memory move",
+	KindVLLM:   "the plugin lull-vllm (docs/VLLM.md) or kvcached (docs/ENGINES.md) makes its memory move; so does its own sleep mode, whole and in long lulls (kind vllm-sleep, docs/ENGINES.md)",
 	KindSGLang: "kvcached (docs/ENGINES.md) makes its memory move",
 }
 

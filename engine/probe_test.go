@@ -49,7 +49,7 @@ func TestProbeTellsWhatEachServerIs(t *testing.T) {
 			": vLLM 0.32.0 (kind vllm)\n", "  KV pool        1.0GiB, 524288 tokens, blocks of 128 tokens, 2.0KiB a token\n", "  longest        2048 tokens of prompt and answer\n",
 			"  now            0 running, 0 waiting, 0.0% of the pool in use\n", staticText,
 			"  lend nothing of its memory: it is static; training gets what stands beside it\n",
-			"  the plugin lull-vllm (docs/VLLM.md) or kvcached (docs/ENGINES.md) makes its memory move\n",
+			"  the plugin lull-vllm (docs/VLLM.md) or kvcached (docs/ENGINES.md) makes its memory move; so does its own sleep mode, whole and in long lulls (kind vllm-sleep, docs/ENGINES.md)\n",
 		}},
 		"sglang": {routes{"/v1/models": models, "/server_info": sglangInfoBody, "/metrics": read(t, "sglang.metrics")}, []string{
 			": SGLang 0.5.15 (kind sglang)\n", "  KV pool        20480 tokens, blocks of 1 tokens, bytes of a token unknown\n", "4 running, 3 waiting, 25.0% of the pool in use\n", staticText,

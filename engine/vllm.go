@@ -39,12 +39,19 @@ func (e *vllm) Capabilities() Capabilities {
 
 // Observe reads the pool's logical use and the queue.
 func (e *vllm) Observe(ctx context.Context) (Sample, error) {
+	s, _, err := e.read(ctx)
+	return s, err
+}
+
+// read is Observe with the families that it was read from, more of them where
+// asked for.
+func (e *vllm) read(ctx context.Context, more ...string) (Sample, families, error) {
 	e.renew()
-	f, err := e.metrics(ctx, vllmUsage, vllmUsageOld, vllmRunning, vllmWaiting, vllmPreemptions, vllmCache, vllmPrompt)
+	f, err := e.metrics(ctx, append([]string{vllmUsage, vllmUsageOld, vllmRunning, vllmWaiting, vllmPreemptions, vllmCache, vllmPrompt}, more...)...)
 	if err != nil {
 		e.length.forget()
 		e.twins.missed(err)
-		return Sample{}, err
+		return Sample{}, nil, err
 	}
 	s := staticSample(e.cfg, e.now())
 	if err = vllmSample(&s, f); err == nil {
@@ -54,10 +61,10 @@ func (e *vllm) Observe(ctx context.Context) (Sample, error) {
 		}
 	}
 	if err != nil {
-		return Sample{}, fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
+		return Sample{}, nil, fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
 	}
 	s.MaxModelLen = e.length.of(ctx, e.client)
-	return s, nil
+	return s, f, nil
 }
 
 // vllmIdentity tells one vLLM from another: what it serves and when its counters

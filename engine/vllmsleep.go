@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/lull-project/lull/endpoint"
+	"github.com/lull-project/lull/size"
+)
+
+// vllmSleepState is awake 1, or awake 0 with what else is asleep. After
+// /release_kv_cache_memory all of its series are 0 (vLLM 0.32,
+// v1/metrics/loggers.py).
+const vllmSleepState = "vllm:engine_sleep_state"
+
+// poolMoves is the longest that a whole pool may take to go or to come back.
+// Shorter takes a large one for stuck, longer keeps a request waiting for a
+// server that hangs.
+const poolMoves = time.Minute
+
+// wakeUp maps the pool again and, since all is there then, goes on with requests.
+const wakeUp = "/wake_up?tags=kv_cache"
+
+// vllmSleep is a stock vLLM with its sleep mode switched on (--enable-sleep-mode,
+// VLLM_SERVER_DEV_MODE=1): its KV pool can go as a whole while no request is
+// there, and come back. What it cached is lost by that; weights stay. A bound of
+// 0 lets the pool go, any other has it all.
+type vllmSleep struct {
+	*vllm
+	slow *client // for what takes as long as the pool is large
+
+	mu     sync.Mutex
+	epoch  uint64 // of the order in force; 0 where none of ours is
+	frozen bool   // paused by us and neither released nor resumed: undone as soon as it answers
+	asked  bool   // whether it was paused when it was first read
+	paused bool
+}
+
+var _ Bounder = (*vllmSleep)(nil)
+
+func newVLLMSleep(c Config) *vllmSleep {
+	patient := c
+	patient.Timeout = max(c.Timeout, poolMoves)
+	return &vllmSleep{vllm: newVLLM(c), slow: newClient(patient)}
+}
+
+// Capabilities: the whole pool or none of it.
+func (e *vllmSleep) Capabilities() Capabilities {
+	return Capabilities{Kind: KindVLLMSleep, ObserveLogical: true, Bound: true, Reclaim: true, Whole: true, Preempts: true}
+}
+
+// Close drops idle connections.
+func (e *vllmSleep) Close() error {
+	_ = e.slow.Close()
+	return e.vllm.Close()
+}
+
+// Observe reads the pool's logical use and whether it is there. A pause that could
+// not be undone is undone first.
+func (e *vllmSleep) Observe(ctx context.Context) (Sample, error) {
+	if err := e.thaw(ctx); err != nil {
+		return Sample{}, err
+	}
+	s, f, err := e.read(ctx, vllmSleepState)
+	if err != nil {
+		return Sample{}, err
+	}
+	state, err := sleepStateOf(f)
+	if err != nil {
+		return Sample{}, fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
+	}
+	e.mu.Lock()
+	s.BoundEpoch = e.epoch
+	e.mu.Unlock()
+	switch state {
+	case poolGone:
+		s.Held, s.Needed, s.Bound, s.UsageFrac = 0, 0, 0, 0
+	case allAsleep:
+		s.Note = "it was put to sleep by somebody else (POST /sleep): Lull leaves it so, counts its pool as held and lends nothing of it"
+	case poolThere:
+		if s.Running+s.Waiting == 0 {
+			s.Evictable = s.Held - s.Needed // a pool without requests goes whole
+		}
+		s.Note = e.pausedNote(ctx)
+	}
+	return s, nil
+}
+
+// pausedNote asks once whether the server stands still with its pool there: a
+// sidecar that was killed in the middle of a release leaves it so, and so may its
+// operator, whose pause is not Lull's to end.
+func (e *vllmSleep) pausedNote(ctx context.Context) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.asked {
+		var got struct {
+			Paused bool `json:"is_paused"`
+		}
+		if err := e.getJSON(ctx, "/is_paused", &got); errors.Is(err, ErrUnreachable) {
+			return ""
+		}
+		e.asked, e.paused = true, got.Paused
+	}
+	if e.paused {
+		return "it was paused when Lull first read it, by somebody else or by a sidecar that was killed: requests wait until POST /resume"
+	}
+	return ""
+}
+
+// sleepState is what of a vLLM is there.
+type sleepState int
+
+const (
+	poolThere sleepState = iota
+	poolGone
+	allAsleep
+)
+
+// sleepStateOf reads the gauge: one set of series an engine (data parallel).
+func sleepStateOf(f families) (sleepState, error) {
+	awake, offloaded, engines := 0.0, 0.0, 0
+	for _, v := range f.values(vllmSleepState) {
+		switch v.labels["sleep_state"] {
+		case "awake":
+			awake += v.value
+			engines++
+		case "weights_offloaded", "discard_all":
+			offloaded += v.value
+		}
+	}
+	switch {
+	case engines == 0:
+		return 0, fmt.Errorf("got no %s, want it: start vLLM with --enable-sleep-mode, or name the kind %s", vllmSleepState, KindVLLM)
+	case offloaded > 0:
+		return allAsleep, nil
+	case awake == 0:
+		return poolGone, nil
+	case int(awake) == engines:
+		return poolThere, nil
+	}
+	return allAsleep, nil // some engines only: nobody's pool to lend
+}
+
+// SetBound lets the pool go for a bound of 0 and has it back for any other. A pool
+// that does not go (a request came meanwhile, or this vLLM cannot) stays, and the
+// server goes on: the error says which.
+func (e *vllmSleep) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (Sample, error) {
+	e.mu.Lock()
+	stale := epoch < e.epoch
+	e.mu.Unlock()
+	if stale {
+		return Sample{}, fmt.Errorf("engine %s: set bound epoch=%d to %v: %w; the engine keeps its bound", e.name, epoch, b, ErrStaleEpoch)
+	}
+	move := e.restore
+	if b == 0 {
+		move = e.release
+	}
+	if err := move(ctx); err != nil {
+		return Sample{}, fmt.Errorf("set bound epoch=%d to %v: %w", epoch, b, err)
+	}
+	e.mu.Lock()
+	e.epoch = epoch
+	e.paused = false // it moved by our word since
+	e.mu.Unlock()
+	s, err := e.Observe(ctx)
+	if err != nil {
+		return Sample{}, fmt.Errorf("set bound epoch=%d to %v: %w", epoch, b, err)
+	}
+	if gone := s.Held == 0; gone != (b == 0) {
+		err = fmt.Errorf("engine %s: set bound epoch=%d to %v: it agreed, and then showed %v held; its pool counts as held", e.name, epoch, b, s.Held)
+		if b == 0 {
+			e.freeze(true)
+			err = errors.Join(err, e.thaw(context.WithoutCancel(ctx)))
+		}
+		return Sample{}, err
+	}
+	return s, nil
+}
+
+// release pauses, lets the pool go, and undoes the pause where it does not.
+// vLLM refuses while it has a request (v1/engine/core.py), so a request that
+// comes in between loses nothing but these milliseconds.
+func (e *vllmSleep) release(ctx context.Context) error {
+	s, f, err := e.read(ctx, vllmSleepState)
+	if err != nil {
+		return err
+	}
+	state, err := sleepStateOf(f)
+	switch {
+	case err != nil:
+		return fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
+	case state == poolGone:
+		return nil
+	case state == allAsleep:
+		return fmt.Errorf("engine %s: its pool was not released: somebody else put it to sleep", e.name)
+	case s.Running+s.Waiting > 0:
+		return fmt.Errorf("engine %s: its pool was not released: got %d running and %d waiting requests, want none", e.name, s.Running, s.Waiting)
+	}
+	e.freeze(true)
+	// keep: whatever comes meanwhile is queued, nothing is aborted.
+	_, err = e.slow.do(ctx, http.MethodPost, "/pause?mode=keep", nil)
+	if err == nil {
+		if _, err = e.slow.do(ctx, http.MethodPost, "/release_kv_cache_memory", nil); err == nil {
+			e.freeze(false) // it is paused for good reason now, and wakes by an order
+			return nil
+		}
+	}
+	if statusOf(err) == http.StatusNotFound {
+		err = fmt.Errorf("%w; start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode (a release of 2026-09 or later)", err)
+	}
+	// The caller may have given up, and the requests must go on all the same.
+	if undone := e.thaw(context.WithoutCancel(ctx)); undone != nil {
+		return fmt.Errorf("its pool was not released: %w; and the pause was not undone: %w; tried again at each reading", err, undone)
+	}
+	return fmt.Errorf("its pool was not released, the server goes on with it: %w", err)
+}
+
+// restore has the pool back; vLLM goes on with its requests by itself then.
+func (e *vllmSleep) restore(ctx context.Context) error {
+	var got struct {
+		Status string `json:"status"`
+	}
+	_, f, err := e.read(ctx, vllmSleepState)
+	if err != nil {
+		return err
+	}
+	if state, err := sleepStateOf(f); err != nil || state != poolGone {
+		if err != nil {
+			return fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
+		}
+		return nil // there, or somebody else's to wake
+	}
+	a, err := e.slow.do(ctx, http.MethodPost, wakeUp, nil)
+	if err != nil {
+		return fmt.Errorf("its pool did not come back: %w", err)
+	}
+	if err := e.decode(wakeUp, a.body, &got); err != nil {
+		return err
+	}
+	if got.Status != "awake" {
+		return fmt.Errorf("engine %s: %s%s: its pool did not come back: got status %q, want awake", e.name, e.base, wakeUp, got.Status)
+	}
+	return nil
+}
+
+// thaw undoes a pause of ours that led to nothing. Waking also has back what may
+// have gone of the pool, and a server that is awake goes on; without that route
+// nothing can have gone. A server that is down has forgotten the pause.
+func (e *vllmSleep) thaw(ctx context.Context) error {
+	e.mu.Lock()
+	frozen := e.frozen
+	e.mu.Unlock()
+	if !frozen {
+		return nil
+	}
+	_, err := e.slow.do(ctx, http.MethodPost, wakeUp, nil)
+	if statusOf(err) == http.StatusNotFound {
+		_, err = e.client.do(ctx, http.MethodPost, "/resume", nil)
+	}
+	if err != nil && !endpoint.NobodyListens(err) {
+		return fmt.Errorf("it is paused by Lull and was not resumed: %w", err)
+	}
+	e.freeze(false)
+	return nil
+}
+
+func (e *vllmSleep) freeze(on bool) {
+	e.mu.Lock()
+	e.frozen = on
+	e.mu.Unlock()
+}
