@@ -79,6 +79,10 @@ type Engine struct {
 	// AllocDelay is the engine's own delay from a request's arrival to its first
 	// KV block, during which a handover costs the request nothing.
 	AllocDelay time.Duration `koanf:"alloc_delay"`
+	// Idle is, for vllm-sleep, how long it must have been without a request before its
+	// pool is let go; 0 means 30 s. Shorter lends more, and more requests wait until
+	// the pool is back.
+	Idle time.Duration `koanf:"idle"`
 	// Page is lull-vllm's page, an absolute path that ends in .page; empty means
 	// /dev/shm/lull-UID/vllm.page, which is the plugin's default too.
 	Page string `koanf:"page"`

@@ -217,6 +217,10 @@ func (e Engine) validate(key string) error {
 		return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
 	case e.Kind == engine.KindKvcached && !filepath.IsAbs(e.Segment):
 		return fmt.Errorf("%s.segment: got %q, want /dev/shm/ and the server's KVCACHED_IPC_NAME (see docs/ENGINES.md)", key, e.Segment)
+	case e.Idle > 0 && e.Kind != engine.KindVLLMSleep:
+		return fmt.Errorf("%s.idle: got %v for the kind %s, want it for vllm-sleep only: others lend what they have by parts", key, e.Idle, e.Kind)
+	case e.MinBound > 0 && e.Kind == engine.KindVLLMSleep:
+		return fmt.Errorf("%s.min_bound: got %v for the kind vllm-sleep, want none: its pool goes whole or not at all", key, e.MinBound)
 	case e.Segment != "" && e.Kind != engine.KindKvcached:
 		return fmt.Errorf("%s.segment: got %q for the kind %s, want it for kvcached only", key, e.Segment, e.Kind)
 	}

@@ -62,7 +62,7 @@ func launchVLLM(port int) (*process, error) {
 	if out, err := exec.Command("nice", full, "../scripts/make_tiny_llama.py", model).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("make_tiny_llama: %w\n%s", err, out)
 	}
-	env := []string{"HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_NO_USAGE_STATS=1", "OMP_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind"}
+	env := []string{"HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_SERVER_DEV_MODE=1", "OMP_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind"}
 	return start("vllm", env, nil, full, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "tiny",
 		"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--max-model-len", "2048", "--enforce-eager", "--max-num-seqs", "32", "--dtype", "bfloat16")
 }

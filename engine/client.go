@@ -140,7 +140,7 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte)
 	case size.Bytes(len(got)) > maxBody:
 		return answer{}, fmt.Errorf("got more than %v, want a server's own answer", maxBody)
 	case resp.StatusCode != http.StatusOK:
-		return answer{}, &StatusError{Code: resp.StatusCode, Body: strings.Trim(start(got), `"`)}
+		return answer{}, &StatusError{Code: resp.StatusCode, Body: reason(got)}
 	}
 	return answer{resp.Header, got}, nil
 }
@@ -155,6 +155,21 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 		return fmt.Errorf("%w within %v: %w", ErrUnreachable, c.timeout, err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
+
+// reason is what a server says of itself when it refuses: the message of an
+// OpenAI-shaped error, or the beginning of whatever came.
+func reason(b []byte) string {
+	var shaped struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	const most = 200
+	if json.Unmarshal(b, &shaped) == nil && shaped.Error.Message != "" {
+		return shaped.Error.Message[:min(len(shaped.Error.Message), most)]
+	}
+	return strings.Trim(start(b), `"`)
 }
 
 // start is the beginning of a body, for errors.

@@ -22,6 +22,11 @@ const vllmSleepState = "vllm:engine_sleep_state"
 // server that hangs.
 const poolMoves = time.Minute
 
+// poolRests is how long a server that did not let its pool go is not asked again:
+// each try holds up what comes meanwhile by some milliseconds, and a device that
+// cannot do it never will.
+const poolRests = 30 * time.Second
+
 // wakeUp maps the pool again and, since all is there then, goes on with requests.
 const wakeUp = "/wake_up?tags=kv_cache"
 
@@ -34,9 +39,12 @@ type vllmSleep struct {
 	slow *client // for what takes as long as the pool is large
 
 	mu     sync.Mutex
-	epoch  uint64 // of the order in force; 0 where none of ours is
-	frozen bool   // paused by us and neither released nor resumed: undone as soon as it answers
-	asked  bool   // whether it was paused when it was first read
+	epoch  uint64 // of the last order that it obeyed
+	let    bool   // that order let the pool go
+	kept   error  // why the pool did not go, until then
+	then   time.Time
+	frozen bool // paused by us and neither released nor resumed: undone as soon as it answers
+	asked  bool // whether it was paused when it was first read
 	paused bool
 }
 
@@ -74,7 +82,9 @@ func (e *vllmSleep) Observe(ctx context.Context) (Sample, error) {
 		return Sample{}, fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
 	}
 	e.mu.Lock()
-	s.BoundEpoch = e.epoch
+	if e.let == (state == poolGone) {
+		s.BoundEpoch = e.epoch // else it restarted, or somebody else moved it
+	}
 	e.mu.Unlock()
 	switch state {
 	case poolGone:
@@ -163,7 +173,7 @@ func (e *vllmSleep) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (S
 		return Sample{}, fmt.Errorf("set bound epoch=%d to %v: %w", epoch, b, err)
 	}
 	e.mu.Lock()
-	e.epoch = epoch
+	e.epoch, e.let = epoch, b == 0
 	e.paused = false // it moved by our word since
 	e.mu.Unlock()
 	s, err := e.Observe(ctx)
@@ -181,10 +191,27 @@ func (e *vllmSleep) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (S
 	return s, nil
 }
 
-// release pauses, lets the pool go, and undoes the pause where it does not.
-// vLLM refuses while it has a request (v1/engine/core.py), so a request that
-// comes in between loses nothing but these milliseconds.
+// release lets the pool go, unless the server has lately refused that.
 func (e *vllmSleep) release(ctx context.Context) error {
+	e.mu.Lock()
+	kept, rests := e.kept, e.now().Before(e.then)
+	e.mu.Unlock()
+	if rests {
+		return fmt.Errorf("not tried again within %v: %w", poolRests, kept)
+	}
+	err := e.letGo(ctx)
+	if err != nil {
+		e.mu.Lock()
+		e.kept, e.then = err, e.now().Add(poolRests)
+		e.mu.Unlock()
+	}
+	return err
+}
+
+// letGo pauses, lets the pool go, and undoes the pause where it does not. vLLM
+// refuses while it has a request (v1/engine/core.py), so a request that comes in
+// between loses nothing but these milliseconds.
+func (e *vllmSleep) letGo(ctx context.Context) error {
 	s, f, err := e.read(ctx, vllmSleepState)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lull-project/lull/size"
 )
@@ -170,13 +171,19 @@ func TestVLLMSleepOrdersTwiceAreOrdersOnce(t *testing.T) {
 
 func TestVLLMSleepRequestThatComesMeanwhileIsServedAndThePoolStays(t *testing.T) {
 	s := newSleeper(t)
-	e := openSleeper(t, s)
+	later := time.Duration(0)
+	opened, err := Open(Config{Name: "main", Kind: KindVLLMSleep, URL: s.URL, BytesPerToken: size.KiB, Now: func() time.Time { return testTime.Add(later) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = Close(opened) })
+	e := opened.(Bounder)
 	s.arrive = func(path string) {
 		if path == "/pause" {
 			s.running = 1
 		}
 	}
-	_, err := e.SetBound(t.Context(), 1, 0)
+	_, err = e.SetBound(t.Context(), 1, 0)
 	if err == nil || !strings.Contains(err.Error(), "its pool was not released, the server goes on with it") || !strings.Contains(err.Error(), "requires a completed pause first") {
 		t.Fatalf("got %v, want the server's reason and that it goes on", err)
 	}
@@ -184,6 +191,13 @@ func TestVLLMSleepRequestThatComesMeanwhileIsServedAndThePoolStays(t *testing.T)
 		t.Errorf("got paused %t, released %t, want neither", s.paused, s.released)
 	}
 	s.posted()
+	if _, err = e.SetBound(t.Context(), 2, 0); err == nil || !strings.Contains(err.Error(), "not tried again within 30s: its pool was not released") {
+		t.Errorf("right after: got %v, want that it rests", err)
+	}
+	if got := s.posted(); got != nil {
+		t.Errorf("got %v posted while it rests, want nothing", got)
+	}
+	later = poolRests
 	if _, err = e.SetBound(t.Context(), 2, 0); err == nil || !strings.Contains(err.Error(), "got 1 running and 0 waiting requests, want none") {
 		t.Errorf("with a request there: got %v, want that it was not even paused", err)
 	}
@@ -267,5 +281,20 @@ func TestVLLMSleepLeavesSomebodyElsesPauseAndSaysSo(t *testing.T) {
 	got, err = openSleeper(t, s).Observe(t.Context())
 	if err != nil || got.Held != sleeperPool || !strings.Contains(got.Note, "put to sleep by somebody else") {
 		t.Errorf("got %+v, %v, want its pool counted as held", got, err)
+	}
+}
+
+func TestVLLMSleepServerThatRestartedHasForgottenItsOrder(t *testing.T) {
+	s := newSleeper(t)
+	e := openSleeper(t, s)
+	if _, err := e.SetBound(t.Context(), 7, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.set(func() { s.paused, s.released = false, false })
+	if got, err := e.Observe(t.Context()); err != nil || got.BoundEpoch != 0 || got.Bound != sleeperPool || got.Held != sleeperPool {
+		t.Errorf("got %+v, %v, want the whole pool by nobody's order", got, err)
+	}
+	if got, err := e.SetBound(t.Context(), 8, 0); err != nil || got.Held != 0 || got.BoundEpoch != 8 {
+		t.Errorf("ordered again: got %+v, %v, want nothing held by epoch 8", got, err)
 	}
 }

@@ -87,6 +87,13 @@ type EngineConfig struct {
 	// MinBound is never undercut: the largest single request the engine accepts,
 	// so that it can always make progress. 0 means one block.
 	MinBound Bytes
+	// Whole: its bound is Pool or 0, and 0 only while it has no request. MinBound
+	// and reserves mean nothing to it.
+	Whole bool
+	// Idle is how long a Whole engine must have been without a request before its
+	// pool goes: what it cached goes too, and the next request waits until the pool
+	// is back. 0 means 30 s.
+	Idle time.Duration
 	// Preempts says that the engine preempts running requests when short.
 	Preempts bool
 	// AllocDelay is the engine's own arrival → allocation delay, during which a
@@ -194,6 +201,12 @@ func (c Config) validateParties() error {
 			if !devices[d] {
 				return fmt.Errorf("engines.%s.devices: got %q, want one of the devices", e.ID, d)
 			}
+		}
+		if e.Whole && e.Fence != FenceHard {
+			return fmt.Errorf("engines.%s.fence: got %v for an engine that gives its pool whole, want hard", e.ID, e.Fence)
+		}
+		if e.Idle < 0 {
+			return fmt.Errorf("engines.%s.idle: got %v, want 0 or more", e.ID, e.Idle)
 		}
 		if e.Fence > FenceStatic {
 			return fmt.Errorf("engines.%s.fence: got %d, want hard, arena or static", e.ID, e.Fence)

@@ -199,6 +199,12 @@ func (h *Handover) trainer(id TrainerID) *trainer {
 func newEngine(c EngineConfig) *engine {
 	g := kvbudget.Geometry{BytesPerToken: max(c.BytesPerToken, 1), BlockTokens: c.BlockTokens}
 	c.MinBound = min(max(c.MinBound, g.Block()), c.Pool)
+	if c.Whole {
+		c.MinBound = 0
+	}
+	if c.Idle == 0 {
+		c.Idle = wholeIdle
+	}
 	e := &engine{cfg: c, pred: kvbudget.NewPredictor(g, c.MaxModelLen), resident: c.Resident, bound: c.Pool, mayMap: c.Pool, delay: allocDelay{given: c.AllocDelay}}
 	e.pred.Pool = c.Pool
 	if c.Fence == FenceStatic {

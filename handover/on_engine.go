@@ -75,11 +75,11 @@ func missed(e *engine, s EngineSeen) (short, bound Bytes) {
 // not say, so that nothing older can move it. One below MinBound rises later, as
 // every bound does: into free bytes.
 func (h *Handover) fenceEngine(e *engine, bound Bytes) {
-	if bound <= 0 {
+	if bound <= 0 && !e.cfg.Whole {
 		bound = e.cfg.Pool
 	}
 	e.mayMap = bound
-	h.setBound(e, min(bound, e.cfg.Pool), "fence")
+	h.setBound(e, e.all(min(bound, e.cfg.Pool)), "fence")
 }
 
 // onEngineUnread stops growth beside an engine that cannot be read.

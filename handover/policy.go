@@ -20,6 +20,11 @@ func (h *Handover) forecast(e *engine) {
 	demand := e.pred.Demand(h.now, h.insured(), h.cfg.Quantile) + e.foreign()
 	demand = max(demand, e.missed)
 	expected := e.pred.Expected(h.now, h.settling(e)) + e.foreign()
+	if e.cfg.Whole {
+		e.target = e.clamp(demand) // what comes later is awaited by the lull
+		e.lend = e.target
+		return
+	}
 	if h.priced() {
 		h.cover(e, demand, expected)
 		return
@@ -30,7 +35,7 @@ func (h *Handover) forecast(e *engine) {
 
 // clamp keeps a bound between the largest admitted request and the pool.
 func (e *engine) clamp(b Bytes) Bytes {
-	return min(max(b, e.cfg.MinBound, e.largest), e.cfg.Pool)
+	return e.all(min(max(b, e.cfg.MinBound, e.largest), e.cfg.Pool))
 }
 
 // insured is the time that the forecast must cover: what few handovers exceed,
@@ -50,6 +55,9 @@ func (h *Handover) insured() time.Duration {
 func (h *Handover) settling(e *engine) time.Duration {
 	if h.cfg.Settle > 0 {
 		return h.cfg.Settle
+	}
+	if e.cfg.Whole {
+		return h.lull(e)
 	}
 	if h.priced() && e.ins.patience > 0 {
 		return e.ins.patience
@@ -123,7 +131,7 @@ func (h *Handover) why(d *device) string {
 // suspended, since suspending costs it the microbatch or a long wait and its
 // engine a slow handover.
 func (e *engine) must() Bytes {
-	return min(max(e.pred.Need()+e.foreign(), e.missed, e.largest), e.cfg.Pool)
+	return e.all(min(max(e.pred.Need()+e.foreign(), e.missed, e.largest), e.cfg.Pool))
 }
 
 // takeFrom plans shrinks of the trainers on d for short bytes: first above
@@ -180,6 +188,9 @@ func (h *Handover) squeeze(d *device, over Bytes) {
 			continue
 		}
 		by := min(spare, over.CeilTo(e.pred.Geometry.Block()))
+		if e.cfg.Whole {
+			by = spare
+		}
 		over -= by
 		h.setBound(e, e.bound-by, "squeeze")
 	}
@@ -239,7 +250,7 @@ func (h *Handover) wishUpTo(e *engine, want Bytes) {
 	}
 	b := min(want, e.kv()+room)
 	if b < want {
-		b = b.FloorTo(e.pred.Geometry.Block())
+		b = e.some(b.FloorTo(e.pred.Geometry.Block()))
 	}
 	e.wish = max(e.wish, b)
 }

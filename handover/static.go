@@ -83,6 +83,7 @@ func (h *Handover) splitDevice(d *device) {
 			if e.share > 0 {
 				share = min(share, e.share) // the least of its devices
 			}
+			share = e.all(share)
 			e.share = share
 		}
 		rest -= share

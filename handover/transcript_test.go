@@ -139,7 +139,7 @@ func (s *scenario) config(t *testing.T, d *datadriven.TestData) string {
 			Pool: a.bytes(t, "pool", 640*mib), Resident: a.bytes(t, "resident", 256*mib), StartBytes: a.bytes(t, "start", 0),
 			BytesPerToken: 64 * size.KiB, BlockTokens: 32, MaxModelLen: 4096, MinBound: a.bytes(t, "min", 0),
 			Preempts: a.or("preempts", "true") == "true", AllocDelay: a.duration(t, "alloc_delay", 2*ms),
-			MapAhead: a.duration(t, "map_ahead", 0),
+			MapAhead: a.duration(t, "map_ahead", 0), Whole: a.or("whole", "false") == "true", Idle: a.duration(t, "idle", 0),
 		})
 	}
 	h, err := New(c)

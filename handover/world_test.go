@@ -101,6 +101,9 @@ func newWorld(t *rapid.T) *world {
 			StartBytes:    Bytes(rapid.IntRange(0, 1).Draw(t, "start")) * 400 * mib,
 			BytesPerToken: 64 * size.KiB, BlockTokens: 32, Preempts: rapid.Bool().Draw(t, "preempts"), AllocDelay: 2 * ms,
 		}
+		if e.Fence == FenceHard && rapid.IntRange(0, 3).Draw(t, "whole") == 0 {
+			e.Whole, e.Idle = true, 200*ms
+		}
 		if len(devices) == 2 && rapid.Bool().Draw(t, "one device") {
 			e.Devices = devices[i%2 : i%2+1]
 		}
@@ -210,6 +213,9 @@ func (w *world) take(a Action) {
 		e := w.engine(a.Engine)
 		if e.cfg.Fence != FenceHard {
 			w.t.Fatalf("SetBound to %s, whose fence is %v", a.Engine, e.cfg.Fence)
+		}
+		if e.cfg.Whole && a.Bytes != 0 && a.Bytes != e.cfg.Pool {
+			w.t.Fatalf("SetBound to %v for %s, whose pool of %v moves whole", a.Bytes, a.Engine, e.cfg.Pool)
 		}
 		e.orders = append(e.orders, a)
 	case Hold:

@@ -124,7 +124,7 @@ func describe(c config.Engine, can engine.Capabilities, s engine.Sample, residen
 	out := handover.EngineConfig{
 		ID: handover.EngineID(c.Name), Fence: handover.FenceStatic, Pool: pick(c.Pool, s.Pool), Resident: pick(c.Resident, resident, s.Resident),
 		StartBytes: c.Start, BytesPerToken: pick(c.BytesPerToken, s.BytesPerToken), BlockTokens: max(c.BlockTokens, s.BlockTokens),
-		MaxModelLen: s.MaxModelLen, Preempts: can.Preempts, AllocDelay: c.AllocDelay,
+		MaxModelLen: s.MaxModelLen, Preempts: can.Preempts, AllocDelay: c.AllocDelay, Whole: can.Whole, Idle: c.Idle,
 	}
 	if c.BlockTokens > 0 {
 		out.BlockTokens = c.BlockTokens

@@ -52,7 +52,7 @@ type cadence struct{ busy, idle time.Duration }
 // cadenceOf follows what a reading costs and how fresh it can be: a bound that
 // moves is watched closely, a /metrics page lags by its own scrape anyway.
 func cadenceOf(c engine.Capabilities) cadence {
-	if c.Bound {
+	if c.Bound && !c.Whole {
 		return cadence{busy: 20 * time.Millisecond, idle: time.Second}
 	}
 	return cadence{busy: 250 * time.Millisecond, idle: time.Second}

@@ -1,0 +1,38 @@
+package handover
+
+import "time"
+
+// Engines whose pool moves whole (EngineConfig.Whole): a stock vLLM that lets its
+// KV cache go while nobody asks it anything, and maps it again for the next
+// request. That takes them far longer than a bound takes others, and loses what
+// they cached, so only a long lull is worth it, and nothing is kept in reserve.
+
+// wholeIdle is the default of EngineConfig.Idle. Shorter lends more and makes
+// more requests wait for a pool, longer the reverse.
+const wholeIdle = 30 * time.Second
+
+// all is b for most engines; of a pool that moves whole, all for anything.
+func (e *engine) all(b Bytes) Bytes {
+	if e.cfg.Whole && b > 0 {
+		return e.cfg.Pool
+	}
+	return b
+}
+
+// some is b for most engines; of a pool that moves whole, nothing for a part.
+func (e *engine) some(b Bytes) Bytes {
+	if e.cfg.Whole && b < e.cfg.Pool {
+		return 0
+	}
+	return b
+}
+
+// lull is how long the engine must have been without need before its pool goes:
+// what was configured, and two mean gaps between arrivals, as for any bound.
+func (h *Handover) lull(e *engine) time.Duration {
+	wait := max(e.cfg.Idle, 16*h.insured())
+	if perSecond, _ := e.pred.Arrivals.Rate(h.now); perSecond > 0 {
+		wait = max(wait, time.Duration(min(2/perSecond, time.Hour.Seconds())*float64(time.Second)))
+	}
+	return wait
+}
