@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 from typing import Final
 
-__all__ = ["ENV", "UNATTACHED", "Arena", "built_library"]
+__all__ = ["ENV", "UNATTACHED", "Arena"]
 
 ENV: Final = "LULL_ARENA"
 """Set by lull.run to the path of the library that it preloaded."""
@@ -63,12 +62,6 @@ class Stats(ctypes.Structure):
     short_bytes: int
     base: int
     range: int
-
-
-def built_library() -> str | None:
-    """The library that setup.py built beside this file, if it was."""
-    found = sorted(Path(__file__).resolve().parent.glob("_native*.so"))
-    return str(found[0]) if found else None
 
 
 def _address_space() -> int:

@@ -8,15 +8,13 @@ goes on with malloc alone.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
-from lull._arena import ENV, UNATTACHED, built_library
+from lull._arena import ENV, UNATTACHED
+from lull._build import ARENA, library
 
 __all__ = ["environment", "locate", "main"]
 
@@ -24,56 +22,15 @@ _USAGE = "usage: python -m lull.run [-m module | script.py | -c code] [args...]"
 _THRESHOLD = "262144"
 
 
-def _source() -> Path | None:
-    """csrc/arena.c of a source tree, or the copy that a wheel carries."""
-    here = Path(__file__).resolve().parent
-    return next((p for p in (here.parent / "csrc" / "arena.c", here / "arena.c") if p.is_file()), None)
-
-
-def _cache_folder(env: Mapping[str, str]) -> Path:
-    if env.get("LULL_CACHE"):
-        return Path(env["LULL_CACHE"])
-    return Path(env.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lull"
-
-
-def _compile(source: Path, env: Mapping[str, str]) -> str | None:
-    """Compiles into the cache folder, keyed by the source; None when it cannot."""
-    compiler = env.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        return None
-    key = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
-    target = _cache_folder(env) / f"arena-{key}.so"
-    if target.is_file():
-        return str(target)
-    part = target.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [compiler, "-O2", "-fPIC", "-shared", "-pthread", "-o", str(part), str(source), "-ldl"],
-            check=True,
-            capture_output=True,
-        )
-        part.replace(target)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return str(target)
-
-
 def locate(env: Mapping[str, str]) -> str | None:
-    """The arena's library: named by LULL_ARENA, built beside the package, or compiled on the spot.
-
-    In a source tree the source is newer truth than a library built from an older one.
-    """
+    """The arena's library: named by LULL_ARENA, built beside the package, or compiled on the spot."""
     named = env.get(ENV)
     if named and Path(named).is_file():
         return named
-    built, source = built_library(), _source()
-    if built and (source is None or Path(built).stat().st_mtime >= source.stat().st_mtime):
-        return built
-    return (_compile(source, env) if source else None) or built
+    return library(ARENA, env)
 
 
-def environment(env: MutableMapping[str, str], library: str | None) -> None:
+def environment(env: MutableMapping[str, str], arena: str | None) -> None:
     """Adds to `env` what the trainer's process needs; what the user has set stays."""
     env.setdefault("MALLOC_MMAP_THRESHOLD_", _THRESHOLD)
     env.setdefault("MALLOC_TRIM_THRESHOLD_", _THRESHOLD)
@@ -81,11 +38,11 @@ def environment(env: MutableMapping[str, str], library: str | None) -> None:
     tunables = env.get("GLIBC_TUNABLES", "")
     if "glibc.malloc.hugetlb" not in tunables:
         env["GLIBC_TUNABLES"] = f"{tunables}:glibc.malloc.hugetlb=1".lstrip(":")
-    if library is None:
+    if arena is None:
         return
-    env[ENV] = library
-    others = [p for p in env.get("LD_PRELOAD", "").split(":") if p and p != library]
-    env["LD_PRELOAD"] = ":".join([library, *others])
+    env[ENV] = arena
+    others = [p for p in env.get("LD_PRELOAD", "").split(":") if p and p != arena]
+    env["LD_PRELOAD"] = ":".join([arena, *others])
 
 
 def unattached(env: Mapping[str, str], pid: int) -> str:
@@ -106,15 +63,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not args:
         print(_USAGE, file=sys.stderr)
         raise SystemExit(2)
-    library = locate(os.environ)
-    if library is None:
+    arena = locate(os.environ)
+    if arena is None:
         print(
             "lull.run: no native arena and no C compiler to make it; "
             "memory goes back through malloc, about ten times slower",
             file=sys.stderr,
         )
     env = dict(os.environ)
-    environment(env, library)
+    environment(env, arena)
     if line := unattached(env, os.getpid()):
         env[UNATTACHED] = line
     sys.stdout.flush()
