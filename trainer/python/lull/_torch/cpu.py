@@ -32,6 +32,7 @@ class ArenaPool:
 
     name = "the native arena"
     capped = True
+    waits = True
     unit = 2 << 20
 
     def __init__(self, arena: Arena) -> None:
@@ -51,6 +52,12 @@ class ArenaPool:
 
     def in_use(self) -> int:
         return self._stats.in_use
+
+    def above(self, limit: int) -> bool:
+        return self._stats.in_use > limit
+
+    def coming(self) -> int:
+        return 0
 
     def peak(self) -> int:
         return self._stats.peak_in_use
@@ -75,6 +82,7 @@ class MallocPool:
 
     name = "malloc"
     capped = False
+    waits = False
     unit = 4096
 
     def __init__(self) -> None:
@@ -95,6 +103,12 @@ class MallocPool:
 
     def in_use(self) -> int:
         return self._seen if time.monotonic() - self._read_at < 1e-3 else self.resident()
+
+    def above(self, limit: int) -> bool:
+        return self.in_use() > limit
+
+    def coming(self) -> int:
+        return 0
 
     def peak(self) -> int:
         return self._peak
@@ -183,6 +197,12 @@ class Cpu:
         """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself."""
         if isinstance(self.pool, MallocPool):
             self.pool.zero = floor_end
+
+    def boundary(self) -> None:
+        """Operators run as they are called."""
+
+    def capturing(self) -> bool:
+        return False
 
     def rng(self) -> tuple[torch.Tensor, ...]:
         return (torch.get_rng_state(),)

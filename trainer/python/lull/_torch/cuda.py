@@ -1,17 +1,32 @@
-"""A CUDA device. Thin, and not measured on a GPU yet: what it claims is what PyTorch's documentation says.
+"""A CUDA device. Written to PyTorch's documentation and tested on a CPU with stand-ins: not run on a GPU yet.
 
-The pool is PyTorch's caching allocator. The cap is its per-process fraction, checked when it takes a new
-segment; trim is empty_cache, which waits for the streams that used the memory: a trim is not independent
-of queued kernels.
+Activations lie in Lull's own arena (cuda_arena.py) where the driver offers virtual memory management, else in PyTorch's
+caching allocator: there the cap is its per-process fraction, checked when it takes a new segment, and trim is
+empty_cache, which waits for all that is queued.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 
+from lull._build import VMM, library
+from lull._torch.cuda_arena import CudaArenaPool
+from lull._torch.cuda_books import TorchBooks
+from lull._torch.cuda_settings import CudaSettings
 from lull._torch.device import Pool, storage_bytes
+from lull._torch.run_ahead import RunAhead
+from lull._vmm import Vmm
+
+_log = logging.getLogger("lull")
+
+_PREFIX = "on CUDA activations lie in PyTorch's caching allocator, and an order waits for all that is queued: "
 
 
 class CudaPool:
@@ -19,6 +34,7 @@ class CudaPool:
 
     name = "PyTorch's CUDA allocator"
     capped = False
+    waits = False
     unit = 2 << 20
 
     def __init__(self, index: int) -> None:
@@ -31,6 +47,12 @@ class CudaPool:
 
     def in_use(self) -> int:
         return max(0, torch.cuda.memory_allocated(self._index) - self.zero)
+
+    def above(self, limit: int) -> bool:
+        return self.in_use() > limit
+
+    def coming(self) -> int:
+        return 0
 
     def peak(self) -> int:
         return max(0, torch.cuda.max_memory_allocated(self._index) - self.zero)
@@ -79,32 +101,80 @@ class CudaPool:
         return {"ooms": int(stats.get("num_ooms", 0)), "retries": int(stats.get("num_alloc_retries", 0))}
 
 
+_Event: Any = torch.cuda.Event
+
+_opened: dict[int, CudaArenaPool] = {}
+"""By device: the library serves one, once a process, and a second attach finds the first one's pool."""
+
+
+def _open(index: int, handle: int, env: Mapping[str, str]) -> CudaArenaPool:
+    path = library(VMM, env)
+    if path is None:
+        raise OSError("no C compiler (gcc) to make Lull's arena")
+    total = int(torch.cuda.get_device_properties(index).total_memory)
+    vmm = Vmm(path, device=index, range_bytes=2 * total, handle_bytes=handle)
+    return CudaArenaPool(vmm, TorchBooks(index, path))
+
+
+def choose(
+    index: int,
+    settings: CudaSettings,
+    env: Mapping[str, str],
+    make: Callable[[int, int, Mapping[str, str]], CudaArenaPool] = _open,
+) -> CudaArenaPool | CudaPool:
+    """The arena, or the caching allocator with a line that says why."""
+    if settings.pool == "caching":
+        return CudaPool(index)
+    if index not in _opened:
+        try:
+            _opened[index] = make(index, settings.handle, env)
+        except (OSError, RuntimeError, AttributeError, TypeError) as error:  # driver, compiler, another PyTorch
+            _log.warning("%s%s", _PREFIX, error)
+            return CudaPool(index)
+    return _opened[index]
+
+
 class Cuda:
-    """One GPU. bytes() is what the allocator reserved; the sidecar's truth is NVML's figure."""
+    """One GPU. bytes() is what PyTorch and the arena hold; the sidecar's truth is NVML's figure, which has the
+    process's context (some hundred MiB) besides."""
 
     kind = "cuda"
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, env: Mapping[str, str] = os.environ) -> None:
+        settings = CudaSettings.from_env(env)
         self.index = index
         self.label = f"cuda:{index}"
-        self._own = CudaPool(index)
+        self._own = choose(index, settings, env)
         self.pool: Pool = self._own
+        self._ahead = RunAhead(settings.run_ahead, partial(_Event, blocking=True))
+
+    def _cached(self) -> int:
+        """Bytes that only the arena knows: mapped, and in no segment of PyTorch's."""
+        own = self._own
+        return own.resident() - own.vmm.stats.in_use if isinstance(own, CudaArenaPool) else 0
 
     def bytes(self) -> int:
-        return int(torch.cuda.memory_reserved(self.index))
+        return int(torch.cuda.memory_reserved(self.index)) + self._cached()
 
     def start_peak(self) -> None:
         torch.cuda.reset_peak_memory_stats(self.index)
 
     def peak_bytes(self) -> int:
-        return int(torch.cuda.max_memory_reserved(self.index))
+        return max(int(torch.cuda.max_memory_reserved(self.index)), self.bytes())
 
     def own_bytes(self, tensors: list[torch.Tensor]) -> int:
         return storage_bytes(tensors, self.kind)
 
     def settle(self, floor_end: int) -> None:
         """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself."""
-        self._own.zero = int(torch.cuda.memory_reserved(self.index))
+        held = int(torch.cuda.memory_reserved(self.index))
+        self._own.zero = held - (self._own.vmm.stats.in_use if isinstance(self._own, CudaArenaPool) else 0)
+
+    def boundary(self) -> None:
+        self._ahead.boundary()
+
+    def capturing(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
 
     def rng(self) -> tuple[torch.Tensor, ...]:
         return (torch.get_rng_state(), torch.cuda.get_rng_state(self.index))

@@ -19,6 +19,9 @@ class Pool(Protocol):
     capped: bool
     """Whether the pool itself keeps resident under its cap; if not, only pack does."""
 
+    waits: bool
+    """Whether an allocation above the cap waits for room; if not it fails, and pack keeps more room free."""
+
     unit: int
     """Bytes in which it takes memory and gives it back."""
 
@@ -26,7 +29,14 @@ class Pool(Protocol):
         """Bytes that the device shows for this pool, cached ones included."""
 
     def in_use(self) -> int:
-        """Bytes in live tensors. Cheap: pack reads it for each saved tensor."""
+        """Bytes in live tensors."""
+
+    def above(self, limit: int) -> bool:
+        """Whether in_use is above a limit; cheaper where in_use is not cheap."""
+
+    def coming(self) -> int:
+        """Bytes of resident that nothing holds any more and trim cannot give back yet: they go once the training
+        thread comes to a safe point, or what is queued on the device is done."""
 
     def peak(self) -> int:
         """The highest in_use since reset_peak."""
@@ -90,6 +100,12 @@ class Device(Protocol):
 
     def settle(self, floor_end: int) -> None:
         """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself."""
+
+    def boundary(self) -> None:
+        """A block begins, forward or backward: bounds how far Python runs ahead of the device."""
+
+    def capturing(self) -> bool:
+        """Whether what runs now is recorded, to be replayed at the same addresses."""
 
     def rng(self) -> tuple[torch.Tensor, ...]:
         """The state of every default generator that a model on this device draws from."""

@@ -132,6 +132,11 @@ class Elastic(RuntimeSide):
             raise RuntimeRefusal(
                 f"elastic.backward reduction: got {reduction!r}, want mean or sum; nothing was trained"
             )
+        if self.device.capturing():
+            raise RuntimeRefusal(
+                "elastic.backward: called while a CUDA graph is captured, want it outside: a graph is replayed at the "
+                "addresses of its capture, and orders give those back; nothing was trained"
+            )
         if not self._turn.acquire(blocking=False):
             raise RuntimeRefusal(
                 "elastic.backward: called while it runs in another thread, want one at a time; nothing was trained"

@@ -281,6 +281,7 @@ class Microbatches:
     def _look_at_the_floor(self) -> None: ...
 
     def _boundary(self) -> None:
+        self.device.boundary()
         self._pacer.gate()
 
     @contextmanager

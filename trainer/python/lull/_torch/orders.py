@@ -40,6 +40,10 @@ _OWED_STEP, _STEP = 0.002, 0.01
 """Seconds between the looks of a suspended microbatch: while an order is owed, and otherwise."""
 
 
+_DEVICE_STEP = 0.0003
+"""Seconds between the looks whether a device has done what was queued."""
+
+
 _LONGEST_WAIT_US = 5_000_000
 """How long an allocation waits for room before it fails; the steward decides sooner."""
 
@@ -117,7 +121,7 @@ class Orders:
                 self._set_ceiling(order.bytes)
                 if self._meet(owed):
                     return
-                if not self._working():  # nothing runs that could let go of more
+                if not self._working() and not self.pool.coming():  # nothing runs that could let go of more
                     self._answer(owed, "part")
                     return
             self._owed = owed
@@ -185,6 +189,9 @@ class Orders:
         held = pool.resident()
         if held > target:
             return False
+        if owed.ended is not None:
+            self._answer(owed, *owed.ended)
+            return True
         if self._discard and self.ordered:  # its memory goes while it is still being undone
             self._answer(owed, "discard", self._samples)
             return True
@@ -195,7 +202,7 @@ class Orders:
     def _empty_down_to(self, target: int, owed: Owed | None) -> None:
         """Empties runs until resident can be trimmed to target, or nothing is left to empty."""
         table, pool = self._table, self.pool
-        while table is not None and (over := pool.resident() - target) > 0:
+        while table is not None and (over := pool.resident() - pool.coming() - target) > 0:
             dropped = table.dropped
             # Of what is resident a part may be free and yet not trimmable: goes by what must still leave.
             self._empty_to(table, max(0, pool.in_use() - over))
@@ -243,6 +250,8 @@ class Orders:
 
     def _tend(self, short: int) -> None:
         table = self._table
+        if self._owed is not None and table is None and not self._closed:
+            self._tend_what_comes(self._owed)
         if self.release != "slots" or table is None or self._closed:
             return
         if short > 1:
@@ -250,6 +259,15 @@ class Orders:
         if self._owed is not None and self._comes_due(self._owed):
             self._meet(self._owed)
         self._watch_the_stuck(table)
+
+    def _tend_what_comes(self, owed: Owed) -> None:
+        """No microbatch runs, and an order waits for what the device has still queued: until that is done, or for
+        the order's time."""
+        late = self.clock() - owed.started > (owed.within or _MOST_PATIENCE)
+        if self._working() and owed.ended is None:  # under the other releases the batch is waited for
+            return
+        if not self._meet(owed) and (late or not self.pool.coming()):
+            self._answer(owed, "part", owed.ended[1] if owed.ended else 0)
 
     def _watch_the_stuck(self, table: Table) -> None:
         """A training thread that waits inside an allocation, with nothing left to empty, gets nowhere."""
@@ -356,6 +374,9 @@ class Orders:
         self._set_ceiling(owed.order.bytes)
         self.pool.trim(self.ceiling)
         owed.freeing += self.clock() - start
+        if self.pool.coming() and self._over(owed) and not self._closed:
+            owed.ended = owed.ended or (how, samples)  # the steward answers
+            return
         self._answer(owed, how, samples)
 
     def safe_point(self) -> None:
@@ -378,11 +399,25 @@ class Orders:
             owed.held_back = True
             if self._meet(owed):
                 return
+            if self._await_device(owed):
+                return
             owed.points += 1
             if self._overdue(self.clock()) if owed.within else owed.points >= _GRACE_POINTS:
                 self._want_discard()
         if self._discard:
             raise Discard
+
+    def _await_device(self, owed: Owed) -> bool:
+        """What is free goes by itself, once the device has done what is queued: this thread waits meanwhile, and takes
+        nothing of it back; a discard would bring nothing sooner. True when the order was met, or replaced."""
+        began = self.clock()
+        while self._owed is owed and self.pool.coming() >= self._over(owed):
+            if self.clock() - began > _MOST_PATIENCE:
+                return False
+            self._room.wait(_DEVICE_STEP)
+            if self._owed is owed and self._meet(owed):
+                return True
+        return self._owed is not owed
 
     def may_store(self, tensor: torch.Tensor) -> bool:
         """Whether pack may keep a tensor under the ceiling; empties earlier blocks to make it so."""
@@ -391,12 +426,12 @@ class Orders:
             return True
         table.largest = max(table.largest, tensor.nbytes)
         # Room for the next operator's temporaries. Under a cap of its own the pool makes an allocation wait
-        # for more, so that fewer blocks are emptied ahead; without one this margin is all there is.
-        limit = self.ceiling - (1 if self.pool.capped else 2) * table.largest
-        if self.pool.in_use() <= limit:
+        # for more, so that fewer blocks are emptied ahead; where none waits this margin is all there is.
+        limit = self.ceiling - (1 if self.pool.waits else 2) * table.largest
+        if not self.pool.above(limit):
             return True
         with self._lock:
-            return table.empty_earliest(lambda: self.pool.in_use() <= limit)
+            return table.empty_earliest(lambda: not self.pool.above(limit))
 
     def await_room(self, run: Run) -> None:
         """Before a block runs again: waits, suspended, until the ceiling lets it."""

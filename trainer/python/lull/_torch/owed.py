@@ -37,6 +37,8 @@ class Owed:
     emptied: bool = False
     held_back: bool = False
     points: int = 0
+    ended: tuple[str, int] | None = None
+    """How the microbatch under it ended and the samples undone, while the device still works off its queue."""
 
     def __post_init__(self) -> None:
         self.began = self.started
