@@ -1,6 +1,6 @@
 # Lull. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-peers bench-clients bench-convergence bench-uneven bench-core sysdeps clean
+.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-peers bench-clients bench-convergence bench-uneven bench-core gpu-check sysdeps clean
 
 LULL := bin/lull
 # The LLM server of `make demo`: emulator or vllm.
@@ -70,6 +70,9 @@ bench-uneven: sysdeps ## two ranks with unequal microbatches beside the same one
 
 bench-core: build ## one controller step with 1,000 live requests, and the idle sidecar -> out/bench/core.json
 	$(LULL) bench core --out out/bench/core.json
+
+gpu-check: sysdeps ## what Lull does on this machine's GPU, in ten minutes and without a network -> out/gpu/check.json (ARGS=--rehearse: tries the script on the CPU)
+	"$$(scripts/pyenv base)" benchmarks/gpu/check.py --out out/gpu/check.json $(ARGS)
 
 sysdeps:
 	@scripts/sysdeps python3-venv gcc libc6-dev
