@@ -9,11 +9,14 @@ call again says how far it came.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._errors import LullVLLMError
 from ._host import Status
+
+logger = logging.getLogger("vllm.lull")
 
 SetLimit = Callable[..., Mapping[str, Any]]
 Trim = Callable[[], None]
@@ -22,11 +25,16 @@ _WAITING = ("deferred", "rejected")  # more in use than the limit; pages in quar
 
 
 def find() -> SetLimit | None:
-    """Returns kvcached's limit call, or None if this kvcached has none or is not there."""
+    """Returns kvcached's limit call, or None if this kvcached has none or is not there.
+
+    Raises LullVLLMError where it is there and broken.
+    """
     try:
         control = importlib.import_module("kvcached.control")
-    except ImportError:
+    except ModuleNotFoundError:
         return None
+    except Exception as error:
+        raise LullVLLMError(f"kvcached cannot be imported: {error}") from error
     found: SetLimit | None = getattr(control, "set_instance_memory_limit", None)
     return found
 
@@ -40,9 +48,10 @@ def find_trim() -> Trim:
         registry = importlib.import_module("kvcached.pool_registry")
     except ImportError:
         return lambda: None
+    pools = getattr(registry, "get_registered_kv_cache_pools", tuple)
 
     def trim() -> None:
-        for manager, *_ in registry.get_registered_kv_cache_pools():
+        for manager, *_ in pools():
             manager.trim()
 
     return trim
@@ -85,6 +94,7 @@ class KVCachedBound:
         self._mapped = 0
         self._effective = pool_bytes
         self._settled = True
+        self._trim_failed = ""
 
     def tick(self, target: int | None, need: Callable[[int], int], step: int, done: int) -> None:
         """Sets the limit if it changed, and asks again while kvcached has not come down to it."""
@@ -100,20 +110,38 @@ class KVCachedBound:
             self._wanted = wanted
         applied = self._ask(wanted)
         if self._mapped > wanted:
-            self._trim()
+            self._unmap_reserve()
             applied = self._ask(wanted)
         self._settled = applied and self._mapped <= wanted
 
+    def _unmap_reserve(self) -> None:
+        """What stays mapped is above the limit at the next tick, and tried again."""
+        try:
+            self._trim()
+        except Exception as error:
+            if self._trim_failed != (said := str(error)):
+                self._trim_failed = said
+                logger.warning("lull: kvcached's reserve was not unmapped (%s); tried again", said)
+
     def _ask(self, wanted: int) -> bool:
         """Sets the limit, or asks again how far it came; returns whether it is in force."""
-        answer = self._set_limit(wanted, revision=self._revision)
-        status = str(answer.get("status"))
-        if status != "applied" and status not in _WAITING:
-            reason = answer.get("reason") or status
-            raise LullVLLMError(f"kvcached: limit {wanted}, revision {self._revision}: {reason}")
-        self._mapped = int(answer["mapped_bytes"])
-        self._effective = int(answer["effective_limit_bytes"])
-        return status == "applied"
+        what = f"kvcached: limit {wanted}, revision {self._revision}"
+        try:
+            answer = self._set_limit(wanted, revision=self._revision)
+            status = str(answer.get("status"))
+            waits = status in _WAITING
+            if not waits and status != "applied":
+                raise LullVLLMError(f"{what}: {answer.get('reason') or status}")
+            mapped = int(answer["mapped_bytes"])
+            effective = int(answer["effective_limit_bytes"])
+        except LullVLLMError:
+            raise
+        except Exception as error:
+            raise LullVLLMError(f"{what}: {type(error).__name__}: {error}") from error
+        if min(mapped, effective) < 0:
+            raise LullVLLMError(f"{what}: mapped {mapped}, effective {effective}, want at least 0")
+        self._mapped, self._effective = mapped, effective
+        return not waits
 
     @property
     def restless(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
@@ -12,6 +13,7 @@ from fake_sidecar import FakeSidecar
 from fake_vllm import Request, step_output
 
 from lull_vllm import _page
+from lull_vllm._kvcached import KVCachedBound
 
 pytestmark = pytest.mark.cpu
 
@@ -263,6 +265,38 @@ def test_error_freezes_the_bound_and_lets_vllm_go_on(
     ]
     page = sidecar.page()
     assert page["flags"] & _page.FLAG_BROKEN and page["blocks_free"] == 10
+    assert not engine.controller.must_wait(Request("a", 2000, 48))
+
+
+def test_kvcached_that_fails_freezes_its_limit_and_lets_vllm_go_on(
+    engine: FakeEngine, sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = 32 * 32768
+    answers: list[Any] = [
+        {"status": "applied", "mapped_bytes": 0, "effective_limit_bytes": 10 * 32768},
+        {"status": "unavailable", "reason": "no_registered_kv_cache_pool"},
+    ]
+    asked: list[int] = []
+
+    def limit(limit_bytes: int, *, revision: int) -> Any:
+        asked.append(limit_bytes)
+        return answers[len(asked) - 1]
+
+    engine.controller._bound = KVCachedBound(limit, pool, 32768)
+    sidecar.order(10 * 32768)
+    tick(engine)
+    assert sidecar.page()["bound_bytes"] == 10 * 32768
+    sidecar.order(20 * 32768)
+    with caplog.at_level(logging.ERROR, "vllm.lull"):
+        for _ in range(3):
+            tick(engine)
+    assert asked == [10 * 32768, 20 * 32768], "it is not asked again"
+    assert [r.getMessage() for r in caplog.records] == [
+        "lull: kvcached: limit 655360, revision 2: no_registered_kv_cache_pool; "
+        "the bound is frozen where it is and vLLM goes on"
+    ]
+    page = sidecar.page()
+    assert page["flags"] & _page.FLAG_BROKEN
     assert not engine.controller.must_wait(Request("a", 2000, 48))
 
 

@@ -1,11 +1,10 @@
-"""The small parts: settings, versions, /proc, bells, kvcached's limit, and register itself."""
+"""The small parts: settings, versions, /proc, bells, and register itself."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 import lull_vllm
-from lull_vllm import _assemble, _compat, _kvcached, _process
+from lull_vllm import _assemble, _compat, _process
 from lull_vllm._config import Config, prepare_directory
 from lull_vllm._doorbell import Doorbell
 from lull_vllm._errors import LullVLLMError, NameTakenError
@@ -242,109 +241,3 @@ def test_bell_rings_once_for_many_and_never_fails(tmp_path: Path) -> None:
     bell.close()
     bell.ring(b"s")
     assert not os.listdir(tmp_path)
-
-
-class KVCached:
-    """kvcached.control.set_instance_memory_limit as its source has it, over one pool."""
-
-    def __init__(self, in_use: int, reserved: int = 0) -> None:
-        self.in_use = in_use
-        self.reserved = reserved  # mapped for the next allocation
-        self.quarantined = False
-        self.calls: list[tuple[int, int]] = []
-
-    def __call__(self, limit_bytes: int, *, revision: int) -> dict[str, Any]:
-        if self.calls and revision < self.calls[-1][1]:
-            return {"status": "stale", "reason": ""}
-        if self.calls and revision == self.calls[-1][1] and limit_bytes != self.calls[-1][0]:
-            return {"status": "conflict", "reason": "revision_reused_with_different_limit"}
-        self.calls.append((limit_bytes, revision))
-        fits = self.in_use <= limit_bytes
-        status = "rejected" if self.quarantined else "applied" if fits else "deferred"
-        return {
-            "status": status, "mapped_bytes": self.in_use + self.reserved,
-            "effective_limit_bytes": limit_bytes if fits else self.in_use,
-        }  # fmt: skip
-
-    def trim(self) -> None:
-        """Of its KVCacheManager: unmaps what is reserved."""
-        self.reserved = 0
-
-
-def none_needed(blocks: int) -> int:
-    return 0
-
-
-def test_kvcached_limit_is_set_and_asked_again_until_it_holds() -> None:
-    kvcached = KVCached(in_use=60)
-    bound = _kvcached.KVCachedBound(kvcached, pool_bytes=100, block_bytes=10)
-    bound.tick(None, none_needed, 0, 0)
-    assert kvcached.calls == [] and bound.status().confirmed
-    bound.tick(40, none_needed, 0, 0)
-    status = bound.status()
-    assert not status.confirmed and status.pending == 2 and status.mapped == 6 and bound.restless
-    assert status.bound_bytes == 40
-    kvcached.in_use = 30
-    bound.tick(40, none_needed, 0, 0)
-    assert bound.status().confirmed and kvcached.calls == [(40, 1)] * 3
-    bound.tick(None, none_needed, 0, 0)
-    assert kvcached.calls[-1] == (100, 2) and bound.status().confirmed
-    assert bound.status().withdrawn == 0
-
-
-def test_kvcached_pages_in_reserve_are_unmapped_when_they_stand_above_the_limit() -> None:
-    kvcached = KVCached(in_use=30, reserved=20)
-    bound = _kvcached.KVCachedBound(kvcached, 100, 10, kvcached.trim)
-    bound.tick(60, none_needed, 0, 0)
-    assert bound.status().confirmed and kvcached.reserved == 20, "they fit, and spare the next map"
-    bound.tick(40, none_needed, 0, 0)
-    assert bound.status().confirmed and bound.status().mapped == 3 and kvcached.reserved == 0
-
-
-def test_kvcached_pages_in_quarantine_are_waited_for() -> None:
-    kvcached = KVCached(in_use=30)
-    kvcached.quarantined = True
-    bound = _kvcached.KVCachedBound(kvcached, 100, 10)
-    bound.tick(40, none_needed, 0, 0)
-    assert not bound.status().confirmed and bound.restless
-    kvcached.quarantined = False
-    bound.tick(40, none_needed, 0, 0)
-    assert bound.status().confirmed
-
-
-def test_kvcached_limit_stays_above_the_largest_request() -> None:
-    kvcached = KVCached(in_use=0)
-    bound = _kvcached.KVCachedBound(kvcached, pool_bytes=100, block_bytes=10)
-    bound.tick(20, lambda blocks: 5, 0, 0)
-    status = bound.status()
-    assert kvcached.calls == [(50, 1)] and status.clamped and not status.confirmed
-    assert status.floor_bytes == 50 and bound.holds(5) and not bound.holds(6) and bound.restless
-    bound.tick(20, none_needed, 0, 0)
-    assert kvcached.calls[-1] == (20, 2) and bound.status().confirmed
-
-
-def test_kvcached_that_refuses_is_an_error() -> None:
-    def refuse(limit_bytes: int, *, revision: int) -> dict[str, Any]:
-        return {"status": "unavailable", "reason": "no_registered_kv_cache_pool"}
-
-    bound = _kvcached.KVCachedBound(refuse, pool_bytes=100, block_bytes=10)
-    with pytest.raises(LullVLLMError, match="limit 40, revision 1: no_registered_kv_cache_pool"):
-        bound.tick(40, none_needed, 0, 0)
-
-
-def test_kvcached_is_found_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kvcached.control", None)
-    assert _kvcached.find() is None
-    control = ModuleType("kvcached.control")
-    call: Callable[..., Any] = KVCached(0)
-    control.set_instance_memory_limit = call  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "kvcached", ModuleType("kvcached"))
-    monkeypatch.setitem(sys.modules, "kvcached.control", control)
-    assert _kvcached.find() is call
-    monkeypatch.setitem(sys.modules, "kvcached.pool_registry", None)
-    _kvcached.find_trim()()  # an older one keeps what is reserved
-    registry, pool = ModuleType("kvcached.pool_registry"), KVCached(0, reserved=10)
-    registry.get_registered_kv_cache_pools = lambda: [(pool, "main")]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "kvcached.pool_registry", registry)
-    _kvcached.find_trim()()
-    assert pool.reserved == 0
