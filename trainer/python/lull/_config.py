@@ -49,7 +49,7 @@ class Config:
     cpu or cuda:0."""
 
     budget: int | None = None
-    """Activation bytes while no sidecar has been seen (LULL_BUDGET, "640MiB"); None: half of the machine's memory."""
+    """Activation bytes while no sidecar has been seen (LULL_BUDGET, "640MiB"); None: half of the device's memory."""
 
     min_budget: int = 0
     """Activation bytes below which the job asks not to be pushed, and to which it goes when the

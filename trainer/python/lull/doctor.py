@@ -141,7 +141,7 @@ def check_settings(environ: Mapping[str, str]) -> tuple[Finding, Config | None]:
         c = Config.from_env(environ)
     except ConfigError as error:
         return Finding("settings", BAD, str(error), f"correct or unset {error.key}"), None
-    own = "half of the machine's memory" if c.budget is None else say_bytes(c.budget)
+    own = "half of the device's memory" if c.budget is None else say_bytes(c.budget)
     least = say_bytes(c.min_budget) if c.min_budget else "what one sample takes"
     seen = f"job {c.job}, device {c.device or 'as torch calls it'}, own budget {own}, min budget {least}"
     return Finding("settings", OK, seen), c

@@ -110,7 +110,7 @@ def attach(
         device,
         segments,
         release=config.release,
-        budget=config.budget if config.budget is not None else _own_budget(),
+        budget=config.budget if config.budget is not None else device.total() // 2,
         min_budget=config.min_budget,
         baseline=baseline,
         trusted=partition == "trusted",
@@ -185,11 +185,6 @@ def _warm(device: Device) -> None:
     param = torch.nn.Parameter(torch.zeros(1, device=device.kind))
     param.grad = torch.zeros_like(param)
     torch.optim.AdamW([param]).step()
-
-
-def _own_budget() -> int:
-    """Without a budget: half of the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _warn_slow(pool: MallocPool) -> None:

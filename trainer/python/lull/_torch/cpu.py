@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 import time
 from pathlib import Path
@@ -175,6 +176,9 @@ class Cpu:
 
     def bytes(self) -> int:
         return own_memory()
+
+    def total(self) -> int:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def start_peak(self) -> None:
         """Resets the kernel's high-water mark of this process (clear_refs 5 touches nothing else)."""

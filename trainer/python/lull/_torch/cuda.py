@@ -156,6 +156,9 @@ class Cuda:
     def bytes(self) -> int:
         return int(torch.cuda.memory_reserved(self.index)) + self._cached()
 
+    def total(self) -> int:
+        return int(torch.cuda.get_device_properties(self.index).total_memory)
+
     def start_peak(self) -> None:
         torch.cuda.reset_peak_memory_stats(self.index)
 

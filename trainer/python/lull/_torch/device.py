@@ -89,6 +89,9 @@ class Device(Protocol):
     def bytes(self) -> int:
         """Bytes of this process on the device, by the device's own books."""
 
+    def total(self) -> int:
+        """Bytes of memory that the device has."""
+
     def start_peak(self) -> None:
         """Starts measuring the highest bytes()."""
 

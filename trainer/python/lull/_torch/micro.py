@@ -282,6 +282,7 @@ class Microbatches:
 
     def _boundary(self) -> None:
         self.device.boundary()
+        self.orders.make_room()
         self._pacer.gate()
 
     @contextmanager

@@ -23,6 +23,7 @@ from lull._torch.allowance import Allowance
 from lull._torch.costs import Costs
 from lull._torch.device import Pool
 from lull._torch.owed import Discard, Owed, prefer_this_thread
+from lull._torch.room import Room
 from lull._torch.slots import Run, Table
 
 _GRACE_POINTS = 4
@@ -75,7 +76,8 @@ class Orders:
         self.working = clock
         """Seconds that training has worked: pauses that a pace asks for are no work."""
         self._lock = threading.RLock()
-        self._room = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
+        self._room = Room(pool)
         self._owed: Owed | None = None
         self._emptied: list[str] = []
         """The ways in which orders made this microbatch compute again."""
@@ -176,15 +178,17 @@ class Orders:
         self.budget, self.ceiling = budget, self.allowance.of(budget)
         self.lowest = min(self.lowest, self.ceiling)
         self.pool.set_cap(self.ceiling)
-        self._room.notify_all()
+        self._changed.notify_all()
 
     def _meet(self, owed: Owed) -> bool:
         """Frees what it takes; answers and returns True once resident is within the order."""
         start = self.clock()
         pool, target = self.pool, self.allowance.of(owed.order.bytes)
         pool.trim(target)
-        if pool.resident() > target and self._table is not None and self.release == "slots":
-            self._empty_down_to(target, owed)
+        table = self._table
+        tight = pool.resident() > target or (table is not None and self._room.crowded(table, target))
+        if tight and table is not None and self.release == "slots":
+            owed.emptied |= self._room.empty_down_to(table, target)
         owed.freeing += self.clock() - start
         held = pool.resident()
         if held > target:
@@ -198,23 +202,6 @@ class Orders:
         how = "drop" if owed.emptied else "cached" if held < owed.before else "nothing"
         self._answer(owed, "suspend" if owed.held_back else how)
         return True
-
-    def _empty_down_to(self, target: int, owed: Owed | None) -> None:
-        """Empties runs until resident can be trimmed to target, or nothing is left to empty."""
-        table, pool = self._table, self.pool
-        while table is not None and (over := pool.resident() - pool.coming() - target) > 0:
-            dropped = table.dropped
-            # Of what is resident a part may be free and yet not trimmable: goes by what must still leave.
-            self._empty_to(table, max(0, pool.in_use() - over))
-            pool.trim(target)
-            if table.dropped == dropped:
-                return
-            if owed is not None:
-                owed.emptied = True
-
-    def _empty_to(self, table: Table, goal: int) -> None:
-        measure = self.pool.in_use if self.pool.capped else self.pool.resident
-        table.empty_earliest(lambda: measure() <= goal)
 
     def _answer(self, owed: Owed, how: str, discarded: int = 0) -> None:
         held = self.pool.resident() + self.allowance.excess
@@ -255,7 +242,7 @@ class Orders:
         if self.release != "slots" or table is None or self._closed:
             return
         if short > 1:
-            self._empty_to(table, self.pool.in_use() - short)
+            self._room.empty_to(table, self.pool.in_use() - short)
         if self._owed is not None and self._comes_due(self._owed):
             self._meet(self._owed)
         self._watch_the_stuck(table)
@@ -359,6 +346,8 @@ class Orders:
             self._stuck_since = None
             self._discard = False
             self.pool.fail(False)
+            if self.pool.capped and not self.pool.waits:
+                self.pool.trim(0)  # an allocation may have failed for want of a piece that is large enough
             self._settle("discard", samples, batch_over=False)
 
     def end_batch(self) -> None:
@@ -414,7 +403,7 @@ class Orders:
         while self._owed is owed and self.pool.coming() >= self._over(owed):
             if self.clock() - began > _MOST_PATIENCE:
                 return False
-            self._room.wait(_DEVICE_STEP)
+            self._changed.wait(_DEVICE_STEP)
             if self._owed is owed and self._meet(owed):
                 return True
         return self._owed is not owed
@@ -425,22 +414,27 @@ class Orders:
         if table is None or self.release != "slots":
             return True
         table.largest = max(table.largest, tensor.nbytes)
-        # Room for the next operator's temporaries. Under a cap of its own the pool makes an allocation wait
-        # for more, so that fewer blocks are emptied ahead; where none waits this margin is all there is.
-        limit = self.ceiling - (1 if self.pool.waits else 2) * table.largest
+        limit = self.ceiling - self._room.margin(table)
         if not self.pool.above(limit):
             return True
         with self._lock:
             return table.empty_earliest(lambda: not self.pool.above(limit))
 
+    def make_room(self) -> None:
+        """A block begins, forward or backward: in a pool where no allocation waits, room is made before it."""
+        table = self._table
+        if table is not None and self.release == "slots" and self._room.crowded(table, self.ceiling):
+            with self._lock:
+                table.empty_earliest(lambda: not self._room.crowded(table, self.ceiling))
+
     def await_room(self, run: Run) -> None:
         """Before a block runs again: waits, suspended, until the ceiling lets it."""
         table = self._table
-        if table is None or self.release != "slots" or self._fits(run):
+        if table is None or self.release != "slots" or self._room.fits(run, self.ceiling):
             return
         began, patience = self.clock(), self._patience(self._ran())
-        with self._room:
-            while not table.empty_earliest(lambda: self._fits(run)):
+        with self._changed:
+            while not table.empty_earliest(lambda: self._room.fits(run, self.ceiling)):
                 if self._owed is not None and self._comes_due(self._owed):
                     self._owed.held_back = True
                     self._meet(self._owed)
@@ -448,18 +442,15 @@ class Orders:
                 if self._discard or self._overdue(now) or now - began > patience:
                     self._discard_now()
                     break
-                self._room.wait(_OWED_STEP if self._owed is not None else _STEP)
+                self._changed.wait(_OWED_STEP if self._owed is not None else _STEP)
         self.suspended_s += self.clock() - began
         if self._discard:
             raise Discard
 
-    def _fits(self, run: Run) -> bool:
-        return self.pool.in_use() + run.need <= self.ceiling
-
     def await_ceiling(self, above: int, timeout: float) -> bool:
         """Waits until the ceiling is above what was too little; False when the time is over."""
-        with self._room:
-            return self._room.wait_for(lambda: self.ceiling > above or self._closed, timeout)
+        with self._changed:
+            return self._changed.wait_for(lambda: self.ceiling > above or self._closed, timeout)
 
     def lower_to(self, bytes: int) -> None:
         """Lowers the ceiling without an order (the sidecar is gone, or has not granted anything yet)."""

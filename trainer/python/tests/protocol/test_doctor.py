@@ -99,7 +99,7 @@ def test_setting_that_is_wrong_names_its_key() -> None:
     found, config = doctor.check_settings({"LULL_JOB": "gpt", "LULL_BUDGET": "1GiB", "LULL_MIN_BUDGET": "8MiB"})
     assert config is not None
     assert found.seen == "job gpt, device as torch calls it, own budget 1.0 GiB, min budget 8.0 MiB"
-    assert "half of the machine's memory, min budget what one sample takes" in doctor.check_settings({})[0].seen
+    assert "half of the device's memory, min budget what one sample takes" in doctor.check_settings({})[0].seen
 
 
 @contextmanager

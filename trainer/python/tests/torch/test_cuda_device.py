@@ -197,6 +197,7 @@ def test_the_device_counts_what_only_the_arena_has_cached(monkeypatch: pytest.Mo
     pool.vmm.free(block, 8 * MIB, 1)
     assert device.bytes() == 48 * MIB, "40 that PyTorch reserved, 8 that are mapped and free"
     assert device.peak_bytes() == 60 * MIB
+    assert device.total() == 1000, "half of it is the budget without a sidecar, whatever the host has"
     device.settle(0)
     assert pool.zero == 24 * MIB, "what PyTorch reserved outside the arena"
 

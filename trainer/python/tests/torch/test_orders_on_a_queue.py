@@ -206,6 +206,25 @@ def test_close_answers_what_is_owed_as_it_stands(rig: Rig) -> None:
     assert rig.ack().held == 100 * MIB
 
 
+def test_an_order_leaves_room_for_the_next_operator_where_none_waits(rig: Rig) -> None:
+    rig.begin()
+    rig.table.largest = 10 * MIB
+    rig.order(70 * MIB)
+    rig.pool.done = True
+    assert rig.ack().held == 70 * MIB
+    assert rig.pool.live == 50 * MIB, "twice the largest tensor is free below the ceiling"
+
+
+def test_a_block_that_begins_finds_room(rig: Rig) -> None:
+    rig.begin()
+    rig.table.largest = 10 * MIB
+    rig.orders.ceiling = 105 * MIB
+    rig.orders.make_room()
+    assert rig.pool.live == 80 * MIB
+    rig.orders.make_room()
+    assert rig.pool.live == 80 * MIB
+
+
 def test_pack_keeps_twice_the_largest_tensor_free_where_no_allocation_waits(rig: Rig) -> None:
     rig.begin()
     rig.table.largest = 0
