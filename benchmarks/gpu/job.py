@@ -28,6 +28,9 @@ class Shape:
 
 
 GPU = Shape(width=1024, depth=16, tokens=512, samples=64, microbatch=16)
+LEAN = Shape(width=1024, depth=16, tokens=512, samples=16, microbatch=4)
+"""For GPUs of less than 32 GiB: plain accumulation must fit beside Lull's half."""
+
 SMALL = Shape(width=64, depth=3, tokens=32, samples=16, microbatch=4)
 
 
@@ -71,7 +74,7 @@ class Job:
 
     def __init__(self, place: Gpu | Rehearsal, seed: int = 1) -> None:
         self.place = place
-        self.shape = GPU if place.kind == "cuda" else SMALL
+        self.shape = SMALL if place.kind == "cpu" else GPU if place.total >= 32 << 30 else LEAN
         torch.manual_seed(seed)
         self.model = Model(self.shape).to(place.kind)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)

@@ -85,7 +85,7 @@ def training(job: Job, batch: Callable[[], None]) -> Iterator[Callable[[], None]
         yield check
     finally:
         over.set()
-        job.elastic.orders.return_to(1 << 40)
+        job.order(1 << 40, lambda ack: None)  # whatever the last one left it with, it must come to its end
         thread.join(60)
     check()
 
@@ -242,6 +242,7 @@ def exact(place: Place, small: bool) -> dict[str, Any]:
 
     elastic.stats.ran = counted
     job.elastic_batch()
+    micro_s = job.timed(job.elastic_batch) / max(1, job.shape.samples // job.shape.microbatch)
     full = max(elastic.device.pool.peak_resident(), 8 * MIB)
     differing = orders_made = 0
     batches = 3 if small else 20
@@ -249,8 +250,8 @@ def exact(place: Place, small: bool) -> dict[str, Any]:
 
     def storm() -> None:
         nonlocal orders_made
-        while not over.wait(draw.uniform(0.001, 0.02)):
-            job.order(draw.randrange(full // 3, 2 * full), lambda ack: None)
+        while not over.wait(draw.uniform(0.1, 1.5) * micro_s):  # dense, and yet microbatches come to their end
+            job.order(draw.randrange(full // 2, 2 * full), lambda ack: None)
             orders_made += 1
 
     for _ in range(batches):
