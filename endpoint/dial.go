@@ -21,12 +21,19 @@ type Dialer struct {
 	socket string
 	trust  *trust
 	limit  time.Duration
+	wrap   func(net.Conn) net.Conn // nil for none
 }
 
 // NewDialer makes one; limit ends the dialling of a connection, its handshake
 // included.
 func NewDialer(at Endpoint, files TLS, limit time.Duration) *Dialer {
 	return &Dialer{socket: at.socket, trust: &trust{files: files}, limit: limit}
+}
+
+// Wrapping makes every connection that is dialled go through wrap, before TLS.
+func (d *Dialer) Wrapping(wrap func(net.Conn) net.Conn) *Dialer {
+	d.wrap = wrap
+	return d
 }
 
 // Check reads the files of TLS, so that a fault in them is told before anybody
@@ -45,6 +52,14 @@ func (d *Dialer) Use(t *http.Transport) {
 func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
+	conn, err := d.connect(ctx, network, addr)
+	if err != nil || d.wrap == nil {
+		return conn, err
+	}
+	return d.wrap(conn), nil
+}
+
+func (d *Dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	if d.socket == "" {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}

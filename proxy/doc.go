@@ -23,7 +23,7 @@
 //	cfg.Upstreams = []proxy.Upstream{{Name: "vllm", URL: "http://127.0.0.1:8000"}}
 //	p := proxy.New(cfg, gate, observer)
 //	defer p.Close()
-//	err := proxy.Server(p).Serve(listener)
+//	err := proxy.Server(p).Serve(arrival.Listen(listener))
 //
 // A Proxy never changes: another config is another Proxy (Reconfigured, Draining)
 // that shares its connections and counts, for the caller to put in its place.

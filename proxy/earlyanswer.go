@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lull-project/lull/proxy/arrival"
 )
 
 // answerGrace is how long a write that failed waits for the answer that came before
@@ -32,7 +34,7 @@ func hearing(c net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hearingConn{Conn: c, heard: make(chan struct{})}, nil
+	return &hearingConn{Conn: c, heard: make(chan struct{}), clock: arrival.Of(c)}, nil
 }
 
 // hearingConn holds the news of a failed write back until its reader has read all
@@ -41,7 +43,11 @@ type hearingConn struct {
 	net.Conn
 	end   sync.Once
 	heard chan struct{} // closed at the reader's end
+	clock *arrival.Clock
 }
+
+// Arrivals is when what was read had come.
+func (c *hearingConn) Arrivals() *arrival.Clock { return c.clock }
 
 func (c *hearingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)

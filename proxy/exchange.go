@@ -8,6 +8,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"time"
+
+	"github.com/lull-project/lull/proxy/arrival"
 )
 
 // exchange is one interpreted request, from arrival to account. All of it runs
@@ -27,8 +29,10 @@ type exchange struct {
 	strip  *usageStrip // nil where nothing is stripped
 	tap    *tap        // nil before the answer, and after a fault
 	rec    Record
-	waited time.Duration // for the upstream, or for a client that does not read
-	closed bool          // the account is closed
+	lay    time.Duration  // from the request's last byte in the kernel to Arrived
+	waited time.Duration  // for the upstream, or for a client that does not read
+	clock  *arrival.Clock // of the upstream's connection
+	closed bool           // the account is closed
 
 	cancel      context.CancelCauseFunc // ends the upstream's request
 	writeLimit  time.Time               // the write deadline now set
@@ -101,6 +105,7 @@ func (x *exchange) read() (Request, *ending) {
 	x.body = b
 	x.rec.RequestBytes = int64(len(b.read))
 	x.rec.Arrived = x.p.cfg.Now()
+	x.lay = arrivals(x.r).Age()
 	if err != nil {
 		return Request{}, x.unreadable(err)
 	}

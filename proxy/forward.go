@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/lull-project/lull/proxy/arrival"
 )
 
 // staleWindow is how soon after sending a request a closed connection counts as
@@ -33,6 +35,7 @@ func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 		res, err := x.up.transport.RoundTrip(x.outgoing(httptrace.WithClientTrace(ctx, t.timed(t.trace()))))
 		t.close()
 		x.waited += t.waited(began)
+		x.clock = t.arrivals()
 		if err == nil {
 			return res, nil
 		}
@@ -78,6 +81,7 @@ type trip struct {
 	w      http.ResponseWriter // nil once the round trip is over
 	sentAt time.Time           // when the connection was at hand; monotonic
 	at     times               // of the injected clock
+	clock  *arrival.Clock      // of the connection at hand
 }
 
 func (t *trip) trace() *httptrace.ClientTrace {
@@ -88,8 +92,9 @@ func (t *trip) trace() *httptrace.ClientTrace {
 			defer t.mu.Unlock()
 			t.sentAt = time.Now()
 			t.at.got = t.now()
+			t.clock = arrival.Of(i.Conn)
 		},
-		GotFirstResponseByte: func() { t.seen.Store(true); t.stamp(&t.at.first) },
+		GotFirstResponseByte: func() { t.seen.Store(true); t.began() },
 		Got1xxResponse:       t.interim,
 	}
 }
@@ -111,6 +116,13 @@ func (t *trip) interim(code int, header textproto.MIMEHeader) error {
 	t.w.WriteHeader(code)
 	clear(h) // WriteHeader leaves them for the next answer
 	return nil
+}
+
+// arrivals is the clock of the connection that the trip took.
+func (t *trip) arrivals() *arrival.Clock {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.clock
 }
 
 // close ends the trip's right to write.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lull-project/lull/proxy/arrival"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -126,6 +128,7 @@ func newRigTo(t *testing.T, url string, opts ...rigOption) *rig {
 	r.server = httptest.NewUnstartedServer(nil)
 	r.server.Config = Server(r.proxy)
 	r.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	r.server.Listener = arrival.Listen(r.server.Listener)
 	r.server.Start()
 	tr := &http.Transport{DisableCompression: true}
 	r.client = &http.Client{Transport: tr}

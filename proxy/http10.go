@@ -1,9 +1,6 @@
 package proxy
 
-import (
-	"net"
-	"net/http"
-)
+import "net/http"
 
 // breakOff ends an answer that must not look complete. The panic that the caller
 // ends with closes the connection, which an HTTP/1.1 client tells from an end: a
@@ -17,7 +14,7 @@ func breakOff(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0)
 	}
 	_ = conn.Close()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/endpoint"
+	"github.com/lull-project/lull/proxy/arrival"
 )
 
 // link is what upstreams must have in common to share connections' settings.
@@ -59,7 +60,7 @@ func (l *links) dialing(at endpoint.Endpoint, files endpoint.TLS) *http.Transpor
 		WriteBufferSize:       16 << 10,
 		ExpectContinueTimeout: time.Second,
 	}
-	d := endpoint.NewDialer(at, files, l.connect)
+	d := endpoint.NewDialer(at, files, l.connect).Wrapping(arrival.Stamped)
 	_ = d.Check() // keeps what can be read now; what cannot is an error of the first handshake
 	d.Use(t)
 	hearOut(t)

@@ -14,8 +14,9 @@ const stall = 10 * time.Millisecond
 // times are the moments of one attempt at the upstream; they are written on the
 // transport's goroutines, under the trip's lock.
 type times struct {
-	wanted, got, wrote, first time.Time
-	interim                   bool // first is an interim answer's
+	wanted, got, wrote time.Time
+	first, read        time.Time // the answer's first byte came, and was read
+	interim            bool      // both are an interim answer's
 }
 
 // timed adds the hooks that keep an attempt's moments. GotConn is the trip's own.
@@ -32,6 +33,15 @@ func (t *trip) stamp(at *time.Time) {
 	*at = now
 }
 
+// began notes when the kernel had the answer's first bytes, or where that is not known
+// when they were read.
+func (t *trip) began() {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.at.first, t.at.read = now.Add(-t.clock.Age()), now
+}
+
 // waited is how much of an attempt, from began until now, passed in waiting for
 // the upstream: for a connection, for it to take the request, and from the
 // request's last byte to the answer's first. All of it where no answer began.
@@ -42,7 +52,7 @@ func (t *trip) waited(began time.Time) time.Duration {
 	if a.first.IsZero() || a.got.IsZero() {
 		return now.Sub(began)
 	}
-	if a.interim || now.Sub(a.first) > stall { // the transport does not tell when the last answer began
+	if a.interim || now.Sub(a.read) > stall { // the transport does not tell when the last answer began
 		a.first = now
 	}
 	// Where the answer began before the request had ended, both were waited for.
@@ -53,11 +63,11 @@ func (t *trip) waited(began time.Time) time.Duration {
 }
 
 // overhead is what an exchange took beyond the time for which it was held or
-// waited for somebody. A Gate that held nothing only took its time to say so, and
-// its caller waited for Lull.
+// waited for somebody, from when the kernel had the request's last byte. A Gate that
+// held nothing only took its time to say so, and its caller waited for Lull.
 func (x *exchange) overhead() time.Duration {
 	if x.rec.Arrived.IsZero() {
 		return 0
 	}
-	return max(0, x.rec.End.Sub(x.rec.Arrived)-x.rec.Parked()-x.waited)
+	return max(0, x.lay+x.rec.End.Sub(x.rec.Arrived)-x.rec.Parked()-x.waited)
 }

@@ -127,6 +127,7 @@ func (p *Proxy) Reconfigured(cfg Config) (*Proxy, error) {
 
 // ServeHTTP serves one request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer arrivals(r).Done()
 	var d dialect
 	if r.Method == http.MethodPost {
 		d = dialectOf(r.URL.Path)

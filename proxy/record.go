@@ -21,9 +21,11 @@ type Record struct {
 
 	// Held is the time inside Gate.Admit.
 	Held time.Duration
-	// Overhead is Lull's own time between Arrived and End: all but Parked, waiting for
-	// the upstream, and writes of over 10 ms, which waited for whom they went to. What
-	// the kernel takes to carry a byte and to wake a thread for it is not in it.
+	// Overhead is Lull's own time until End: all but Parked, waiting for the upstream,
+	// and writes of over 10 ms, which waited for whom they went to. It begins when the
+	// kernel had the request's last byte, and a wait ends when it had the upstream's
+	// bytes; where that is not known (see package arrival, and HTTP/2), when they were
+	// read, and the time it takes to wake a thread is not in it.
 	Overhead time.Duration
 	// Arrived: request fully read. Forwarded: handed to the transport. Headers:
 	// the upstream's headers came. FirstByte: first byte of the body written to

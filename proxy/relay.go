@@ -26,7 +26,8 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 		began := x.p.cfg.Now()
 		n, rerr := src.Read(buf[:])
 		came := x.p.cfg.Now()
-		x.waited += came.Sub(began)
+		// What had come before the read began was not waited for.
+		x.waited += max(0, came.Sub(began)-x.clock.Age())
 		if first {
 			early.stop()
 		}

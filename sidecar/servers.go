@@ -16,6 +16,7 @@ import (
 
 	"github.com/lull-project/lull/admin"
 	"github.com/lull-project/lull/proxy"
+	"github.com/lull-project/lull/proxy/arrival"
 	"github.com/lull-project/lull/trainer"
 )
 
@@ -44,6 +45,7 @@ func (s *Sidecar) listen() (*servers, error) {
 	if out.dataSocket, err = listenAt("listen", s.file.Listen); err != nil {
 		return nil, err
 	}
+	out.dataSocket = arrival.Listen(out.dataSocket)
 	if out.operSocket, err = listenAt("admin.listen", s.file.Admin.Listen); err != nil {
 		_ = out.dataSocket.Close()
 		return nil, err

@@ -46,8 +46,9 @@ var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18)
 // handoverBuckets run from 0.1 ms to 3 s, doubling.
 var handoverBuckets = prometheus.ExponentialBuckets(0.0001, 2, 16)
 
-// overheadBuckets run from 10 us to a third of a second, doubling.
-var overheadBuckets = prometheus.ExponentialBuckets(0.00001, 2, 16)
+// overheadBuckets run from 10 us to 5 s, doubling: each event of a long stream adds to
+// it.
+var overheadBuckets = prometheus.ExponentialBuckets(0.00001, 2, 20)
 
 // NewMetrics makes a registry of its own: several may live in one process.
 func NewMetrics() *Metrics {

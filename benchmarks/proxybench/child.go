@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lull-project/lull/proxy"
+	"github.com/lull-project/lull/proxy/arrival"
 )
 
 // roleEnv tells a program started again which part it plays.
@@ -58,7 +61,11 @@ func (r role) play(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
+	srv := &http.Server{Handler: handler}
+	if r.Name == armLull { // as the sidecar runs it
+		srv, l = proxy.Server(handler), arrival.Listen(l)
+	}
+	srv.ErrorLog = log.New(io.Discard, "", 0)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // ends when srv is closed
 	fmt.Fprintln(out, l.Addr())

@@ -1,0 +1,151 @@
+//go:build linux && (amd64 || arm64)
+
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"testing"
+	"time"
+
+	"github.com/lull-project/lull/proxy/arrival"
+)
+
+// lateListener takes connections in late.
+type lateListener struct {
+	net.Listener
+	by time.Duration
+}
+
+func (l lateListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	time.Sleep(l.by) // what is measured is that this counts
+	return c, err
+}
+
+// stamping waits until the kernel stamps packets, which it begins a moment after the
+// first socket has asked for it; while l is open it does not end.
+func stamping(t *testing.T, l net.Listener) {
+	t.Helper()
+	for end := time.Now().Add(wait); ; {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		served, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, "warm")
+		_, err = served.Read(make([]byte, 4))
+		known := arrival.Of(served).Age() > 0
+		c.Close()
+		served.Close()
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case known:
+			return
+		case time.Now().After(end):
+			t.Fatal("got no stamp of a packet, want one: this kernel has them")
+		}
+	}
+}
+
+// TestOverheadBeginsWhenTheKernelHasTheRequest: a client waits for a process that has
+// not read yet as for one that computes.
+func TestOverheadBeginsWhenTheKernelHasTheRequest(t *testing.T) {
+	const late = 100 * time.Millisecond
+	r := newRig(t, stream(doneChunk))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stamped := arrival.Listen(l)
+	stamping(t, stamped)
+	server := Server(r.proxy)
+	ended := make(chan error)
+	go func() { ended <- server.Serve(lateListener{stamped, late}) }()
+	defer func() { server.Close(); <-ended }()
+	began := time.Now()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+	rec := r.seen.record(t)
+	if rec.Overhead < late*9/10 || rec.Overhead > time.Since(began) {
+		t.Errorf("got overhead %v, want the %v for which the request lay unread", rec.Overhead, late)
+	}
+	if total := rec.End.Sub(rec.Arrived); total >= late {
+		t.Errorf("got %v from the request read to its end, want that without the %v before", total, late)
+	}
+}
+
+// TestWaitForTheUpstreamEndsWhenTheKernelHasItsAnswer has an answer that lies unread.
+func TestWaitForTheUpstreamEndsWhenTheKernelHasItsAnswer(t *testing.T) {
+	const late = 50 * time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	stamping(t, arrival.Listen(l))
+	plain, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := arrival.Stamped(plain)
+	defer conn.Close()
+	upstream, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer upstream.Close()
+	trip := &trip{now: time.Now}
+	hooks := trip.timed(trip.trace())
+	hooks.GetConn("")
+	hooks.GotConn(httptrace.GotConnInfo{Conn: conn})
+	wrote := time.Now()
+	hooks.WroteRequest(httptrace.WroteRequestInfo{})
+	if _, err := io.WriteString(upstream, "HTTP/1.1 200 OK\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Since(wrote)
+	time.Sleep(late) // what is measured is that this is no wait for the upstream
+	if _, err := conn.Read(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	hooks.GotFirstResponseByte()
+	// Only the scheduling of these lines is beside what was waited.
+	if got := trip.waited(wrote); got > sent+late/2 {
+		t.Errorf("got %v waited, want about the %v until the answer had come", got, sent)
+	}
+}
+
+// TestPipelinedRequestDoesNotCountTheOneBeforeIt: it came early and waits its turn.
+func TestPipelinedRequestDoesNotCountTheOneBeforeIt(t *testing.T) {
+	const pause = 300 * time.Millisecond
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		time.Sleep(pause) // what is measured is that this does not count
+		_, _ = io.WriteString(w, "{}")
+	})
+	c := r.rawPost("{}")
+	_, _ = io.WriteString(c, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+	br := bufio.NewReader(c)
+	for range 2 {
+		res, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text(t, res)
+		if rec := r.seen.record(t); rec.Overhead <= 0 || rec.Overhead > pause/2 {
+			t.Errorf("got overhead %v, want more than 0 and no wait of %v", rec.Overhead, pause)
+		}
+	}
+}
