@@ -25,9 +25,12 @@ type Dialer struct {
 }
 
 // NewDialer makes one; limit ends the dialling of a connection, its handshake
-// included.
+// included. It reads the files of TLS: what can be used of them now holds until
+// something else can. What cannot is told by Check and by the first handshake.
 func NewDialer(at Endpoint, files TLS, limit time.Duration) *Dialer {
-	return &Dialer{socket: at.socket, trust: &trust{files: files}, limit: limit}
+	d := &Dialer{socket: at.socket, trust: &trust{files: files}, limit: limit}
+	_ = d.Check()
+	return d
 }
 
 // Wrapping makes every connection that is dialled go through wrap, before TLS.

@@ -123,6 +123,24 @@ func TestRenewedCertificateIsUsedWithoutARestart(t *testing.T) {
 	is("there again", "again")
 }
 
+// TestCertificateThatIsBadAtTheFirstHandshakeIsTheOneOfTheStart: a renewal may be half
+// done when the first request comes.
+func TestCertificateThatIsBadAtTheFirstHandshakeIsTheOneOfTheStart(t *testing.T) {
+	ca := endpointtest.NewCA(t)
+	client := ca.Issue("at the start")
+	s := endpointtest.Server(t, caller, ca.Issue("127.0.0.1"), ca)
+	at := parse(t, s.URL)
+	d := endpoint.NewDialer(at, endpoint.TLS{CA: ca.File, Cert: client.Cert, Key: client.Key}, limit)
+	write(t, client.Cert, nil)
+	if got, err := get(t, d, at); !strings.HasPrefix(got, "at the start at ") {
+		t.Errorf("got %q, %v; want the certificate that was there when the dialler was made", got, err)
+	}
+	ca.Reissue("renewed", client)
+	if got, err := get(t, d, at); !strings.HasPrefix(got, "renewed at ") {
+		t.Errorf("got %q, %v; want the renewed one", got, err)
+	}
+}
+
 func TestTrustIsWithdrawnWithTheFile(t *testing.T) {
 	ca, other := endpointtest.NewCA(t), endpointtest.NewCA(t)
 	s := endpointtest.Server(t, caller, ca.Issue("127.0.0.1"), nil)

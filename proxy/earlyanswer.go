@@ -44,6 +44,7 @@ type hearingConn struct {
 	end   sync.Once
 	heard chan struct{} // closed at the reader's end
 	clock *arrival.Clock
+	head  answerHead
 }
 
 // Arrivals is when what was read had come.
@@ -51,6 +52,7 @@ func (c *hearingConn) Arrivals() *arrival.Clock { return c.clock }
 
 func (c *hearingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	c.head.read(p[:n])
 	if err != nil {
 		c.end.Do(func() { close(c.heard) })
 	}

@@ -31,6 +31,7 @@ type exchange struct {
 	rec    Record
 	lay    time.Duration  // from the request's last byte in the kernel to Arrived
 	waited time.Duration  // for the upstream, or for a client that does not read
+	hop    []string       // what the answer's Connection named
 	clock  *arrival.Clock // of the upstream's connection
 	closed bool           // the account is closed
 
@@ -52,7 +53,8 @@ type ending struct {
 func (p *Proxy) interpret(w http.ResponseWriter, r *http.Request, d dialect) {
 	x := &exchange{p: p, w: w, rc: http.NewResponseController(w), r: r, d: d, up: p.upstreams[p.pick()]}
 	x.upload.body, x.upload.rc, x.upload.limit = r.Body, x.rc, p.cfg.IdleLimit
-	x.upload.ends = func() { p.cleanTrailer(r.Trailer) }
+	p.cleanTrailer(r) // of what is announced
+	x.upload.ends = func() { p.cleanTrailer(r) }
 	p.inFlight.Add(1)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.cancel = cancel

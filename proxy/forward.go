@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -35,8 +36,10 @@ func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 		res, err := x.up.transport.RoundTrip(x.outgoing(httptrace.WithClientTrace(ctx, t.timed(t.trace()))))
 		t.close()
 		x.waited += t.waited(began)
-		x.clock = t.arrivals()
 		if err == nil {
+			var head *answerHead
+			x.clock, head = t.conn()
+			head.restore(res)
 			return res, nil
 		}
 		if attempt > 1 || ctx.Err() != nil || !x.body.replayable() || !t.stale(err) {
@@ -82,6 +85,7 @@ type trip struct {
 	sentAt time.Time           // when the connection was at hand; monotonic
 	at     times               // of the injected clock
 	clock  *arrival.Clock      // of the connection at hand
+	head   *answerHead         // likewise
 }
 
 func (t *trip) trace() *httptrace.ClientTrace {
@@ -92,7 +96,8 @@ func (t *trip) trace() *httptrace.ClientTrace {
 			defer t.mu.Unlock()
 			t.sentAt = time.Now()
 			t.at.got = t.now()
-			t.clock = arrival.Of(i.Conn)
+			t.clock, t.head = arrival.Of(i.Conn), headOf(i.Conn)
+			t.head.expect()
 		},
 		GotFirstResponseByte: func() { t.seen.Store(true); t.began() },
 		Got1xxResponse:       t.interim,
@@ -118,11 +123,11 @@ func (t *trip) interim(code int, header textproto.MIMEHeader) error {
 	return nil
 }
 
-// arrivals is the clock of the connection that the trip took.
-func (t *trip) arrivals() *arrival.Clock {
+// conn is what is known of the connection that the trip took.
+func (t *trip) conn() (*arrival.Clock, *answerHead) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.clock
+	return t.clock, t.head
 }
 
 // close ends the trip's right to write.
@@ -133,9 +138,10 @@ func (t *trip) close() {
 }
 
 // stale says that err is the transport's word for a kept connection which the
-// upstream had closed before it answered: its own error for that, an end of file
-// or a reset, without a byte of an answer and within the staleWindow. Nothing
-// else is: after any other error the upstream may have had the request.
+// upstream had closed before it answered: its own error for that, an end of file, a
+// reset, or a write that failed for one of them, without a byte of an answer and within
+// the staleWindow. Nothing else is: after any other error the upstream may have had the
+// request.
 func (t *trip) stale(err error) bool {
 	if !t.reused.Load() || t.seen.Load() {
 		return false
@@ -147,6 +153,8 @@ func (t *trip) stale(err error) bool {
 		return false
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
+		// Of a write: the second where the transport had read the end and closed.
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) ||
 		// net/http does not export this one.
 		strings.Contains(err.Error(), "server closed idle connection")
 }

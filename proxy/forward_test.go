@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http/httptrace"
 	"strings"
 	"syscall"
@@ -29,7 +30,8 @@ func TestOnlyAKeptConnectionThatTheServerClosedIsStale(t *testing.T) {
 		{io.EOF, true},
 		{fmt.Errorf("net/http: transport connection broken: %w", io.EOF), true},
 		{fmt.Errorf("read tcp: %w", syscall.ECONNRESET), true},
-		{fmt.Errorf("write tcp: %w", syscall.EPIPE), false}, // a part of the request may have been read
+		{fmt.Errorf("write tcp: %w", syscall.EPIPE), true}, // a part may have been read, as before a reset
+		{fmt.Errorf("write tcp: %w", net.ErrClosed), true}, // by the transport, which read the end first
 		{io.ErrUnexpectedEOF, false},
 		{syscall.ECONNREFUSED, false},
 		{syscall.ETIMEDOUT, false},

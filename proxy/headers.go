@@ -15,13 +15,25 @@ var hopHeaders = [...]string{
 }
 
 // dropHop removes the hop-by-hop fields and those that Connection names.
-func dropHop(h http.Header) {
+func dropHop(h http.Header) { dropNamed(h, connectionNames(h)) }
+
+// connectionNames are the fields that Connection names. They stay behind in the
+// trailers as they do in the header.
+func connectionNames(h http.Header) (names []string) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
 			if name = textproto.TrimString(name); name != "" {
-				h.Del(name)
+				names = append(names, name)
 			}
 		}
+	}
+	return names
+}
+
+// dropNamed removes the hop-by-hop fields and these.
+func dropNamed(h http.Header, names []string) {
+	for _, name := range names {
+		h.Del(name)
 	}
 	for _, name := range hopHeaders {
 		delete(h, name)

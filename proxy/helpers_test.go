@@ -204,6 +204,12 @@ func rawServer(t *testing.T, serve func(n int, c net.Conn)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rawServerAt(t, l, serve)
+	return "http://" + l.Addr().String()
+}
+
+// rawServerAt is the same on any listener, which it closes.
+func rawServerAt(t *testing.T, l net.Listener, serve func(n int, c net.Conn)) {
 	var conns sync.WaitGroup
 	ended := make(chan struct{})
 	go func() {
@@ -222,7 +228,6 @@ func rawServer(t *testing.T, serve func(n int, c net.Conn)) string {
 		}
 	}()
 	t.Cleanup(func() { l.Close(); <-ended; conns.Wait() })
-	return "http://" + l.Addr().String()
 }
 
 // readRequest reads one request with its body off a raw connection.

@@ -84,8 +84,12 @@ func (p *Proxy) identify(h http.Header) {
 
 // cleanTrailer takes out of a request's trailers what its header would not have
 // passed on: a server may read both alike. They are whole at the body's end.
-func (p *Proxy) cleanTrailer(h http.Header) {
-	dropHop(h)
+func (p *Proxy) cleanTrailer(r *http.Request) {
+	h := r.Trailer
+	if len(h) == 0 {
+		return
+	}
+	dropNamed(h, connectionNames(r.Header))
 	if !p.cfg.TrustForwarded {
 		dropForwarded(h)
 	}

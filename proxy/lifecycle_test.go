@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -275,6 +277,45 @@ func TestRequestOnAConnectionJustClosedIsSentOnANewOne(t *testing.T) {
 	}
 	if got := r.proxy.Stats().Replays; got != 3 || asked.get() != 4 {
 		t.Errorf("got %d replays and %d requests answered, want 3 and 4", got, asked.get())
+	}
+}
+
+// TestRequestThatOnlyPartlyLeftIsSentOnANewConnection: what fails is the write then,
+// with another error behind a unix socket than at a port.
+func TestRequestThatOnlyPartlyLeftIsSentOnANewConnection(t *testing.T) {
+	body := `{"model":"` + strings.Repeat("m", 4<<20) + `"}` // more than any socket holds
+	for _, network := range []string{"tcp", "unix"} {
+		addr := "127.0.0.1:0"
+		if network == "unix" {
+			dir, err := os.MkdirTemp("", "lull") // a test's own folder may have too long a name
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			addr = filepath.Join(dir, "s")
+		}
+		l, err := net.Listen(network, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked counter
+		rawServerAt(t, l, oneRequestEach(&asked, 0))
+		url := "http://" + l.Addr().String()
+		if network == "unix" {
+			url = "unix://" + addr
+		}
+		r := newRigTo(t, url)
+		for i := range 4 {
+			if res := r.post(chatPath, body); res.StatusCode != 200 || text(t, res) != "{}" {
+				t.Errorf("%s, request %d: got %d, want 200", network, i, res.StatusCode)
+			}
+			if rec := r.seen.record(t); rec.Outcome != OutcomeForwarded {
+				t.Errorf("%s, request %d: outcome %s (%v), want forwarded", network, i, rec.Outcome, rec.Err)
+			}
+		}
+		if got := r.proxy.Stats().Replays; got != 3 || asked.get() != 4 {
+			t.Errorf("%s: got %d replays and %d requests answered, want 3 and 4", network, got, asked.get())
+		}
 	}
 }
 

@@ -61,7 +61,6 @@ func (l *links) dialing(at endpoint.Endpoint, files endpoint.TLS) *http.Transpor
 		ExpectContinueTimeout: time.Second,
 	}
 	d := endpoint.NewDialer(at, files, l.connect).Wrapping(arrival.Stamped)
-	_ = d.Check() // keeps what can be read now; what cannot is an error of the first handshake
 	d.Use(t)
 	hearOut(t)
 	return t

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"time"
@@ -32,7 +33,8 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	if r.Body != nil && r.Body != http.NoBody && !wantsUpgrade(r.Header) {
-		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit, ends: func() { p.cleanTrailer(r.Trailer) }}
+		p.cleanTrailer(r) // of what is announced
+		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit, ends: func() { p.cleanTrailer(r) }}
 		defer x.upload.end()
 		r.Body = passedBody{x.upload, r.Body}
 	}
@@ -97,7 +99,7 @@ type passTransport struct {
 func (t passTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	to, ctx := t.to, r.Context()
 	for tries := 1; ; tries++ {
-		res, err := to.transport.RoundTrip(r)
+		res, err := to.roundTrip(r)
 		if err == nil {
 			to.health.answered(res.StatusCode)
 			to.turnHome(res.Header)
@@ -114,6 +116,42 @@ func (t passTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.p.reroutes.Add(1)
 	}
 }
+
+// roundTrip sends a request, and keeps what Connection names out of an answer's
+// trailers; it leaves the header to ReverseProxy.
+func (u upstream) roundTrip(r *http.Request) (*http.Response, error) {
+	var head *answerHead
+	res, err := u.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) { head = headOf(i.Conn); head.expect() },
+	})))
+	if err != nil {
+		return nil, err
+	}
+	head.restore(res)
+	if res.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection
+		b := &trailedBody{ReadCloser: res.Body, res: res, names: connectionNames(res.Header)}
+		b.clean()
+		res.Body = b
+	}
+	return res, nil
+}
+
+// trailedBody cleans the trailers of its answer, which come with the body's end.
+type trailedBody struct {
+	io.ReadCloser
+	res   *http.Response
+	names []string
+}
+
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.clean()
+	}
+	return n, err
+}
+
+func (b *trailedBody) clean() { dropNamed(b.res.Trailer, b.names) }
 
 // shapePassed prepares an answer and puts the idle limit on its body. An
 // upgraded connection has none: silence is normal there.

@@ -57,7 +57,9 @@ func (x *exchange) relay(ctx context.Context, res *http.Response) ending {
 // begin sends status and header, at the latest with the first bytes, and
 // chooses how the tap reads. It returns how many trailers were announced.
 func (x *exchange) begin(res *http.Response) int {
+	x.hop = connectionNames(res.Header)
 	dropHop(res.Header)
+	dropNamed(res.Trailer, x.hop)
 	x.up.turnHome(res.Header)
 	shapeAnswer(res.Header, x.rec.RequestID)
 	h := x.w.Header()
@@ -201,6 +203,7 @@ func errStatus(status int) error {
 
 // trailers passes the answer's trailers on, announced or not.
 func (x *exchange) trailers(res *http.Response, announced int) {
+	dropNamed(res.Trailer, x.hop)
 	if len(res.Trailer) == 0 {
 		return
 	}
