@@ -89,6 +89,8 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"pace":                {minimal + "interference: {pace: slow}", `interference.pace: got "slow", want auto or never`},
 		"progress floor":      {minimal + "interference: {progress_floor: 0}", "interference.progress_floor: got 0, want more than 0, at most 1"},
 		"body memory":         {minimal + "proxy: {body_memory: 1GB}", `proxy.body_memory: got "1GB", want a number with B, KiB, MiB or GiB, such as 640MiB`},
+		"balance":             {minimal + "proxy: {balance: random}", `proxy.balance: got "random", want first or least_load`},
+		"balance, no choice":  {minimal + "proxy: {balance: least_load}", `proxy.balance: got least_load without proxy.failover, want failover: true, which says that all engines serve the same models`},
 		"usage":               {minimal + "proxy: {usage: always}", `proxy.usage: got "always", want pass or inject`},
 		"log level":           {minimal + "telemetry: {log_level: loud}", `telemetry.log_level: got "loud", want one of [debug info warn error]`},
 		"section is a text":   {minimal + "slo: fast", `slo: got "fast", want a section with keys`},

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/proxy"
 	"github.com/lull-project/lull/size"
 	"github.com/lull-project/lull/slo"
 )
@@ -22,7 +23,7 @@ func Default() File {
 			Prices: Prices{OffFor: 2 * time.Second},
 		},
 		Admission:    Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
-		Proxy:        Proxy{IdleTimeout: 5 * time.Minute, BodyMemory: size.GiB, Usage: "pass", DrainTimeout: 30 * time.Second},
+		Proxy:        Proxy{IdleTimeout: 5 * time.Minute, BodyMemory: size.GiB, Usage: "pass", Balance: proxy.BalanceFirst, DrainTimeout: 30 * time.Second},
 		Interference: Interference{Yield: Never, Pace: Never, ProgressFloor: slo.DefaultPacer().Floor},
 		Telemetry:    Telemetry{LogLevel: "info"},
 		SLO:          defaultSLO(),

@@ -174,6 +174,9 @@ type Proxy struct {
 	// Failover lets the next of the engines serve while one before it is down. All of
 	// them must serve the same models.
 	Failover bool `koanf:"failover"`
+	// Balance says which of the engines that are not down serves a request, with
+	// Failover: first, or least_load, the one with the fewest open requests.
+	Balance string `koanf:"balance"`
 	// UpstreamKeyFile and UpstreamKeyEnv say where the LLM server's own API key is: in
 	// a file, or in a variable of the environment. It replaces whatever key a client
 	// sent. At most one of them.

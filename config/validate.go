@@ -11,6 +11,7 @@ import (
 	"github.com/lull-project/lull/endpoint"
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/proxy"
 	"github.com/lull-project/lull/trainer"
 )
 
@@ -84,6 +85,9 @@ func (p Proxy) validate() error {
 	}
 	if p.Usage != "pass" && p.Usage != "inject" {
 		return fmt.Errorf("proxy.usage: got %q, want pass or inject", p.Usage)
+	}
+	if err := proxy.ValidBalance(p.Balance, p.Failover); err != nil {
+		return err
 	}
 	if p.UpstreamKeyFile != "" && p.UpstreamKeyEnv != "" {
 		return fmt.Errorf("proxy.upstream_key_env: got %q beside upstream_key_file, want one of them", p.UpstreamKeyEnv)

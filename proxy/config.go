@@ -39,6 +39,10 @@ type Config struct {
 	// goes to the next one at once. Default false: all of them must serve the same
 	// models, which nobody has said.
 	Failover bool
+	// Balance is which of the upstreams that are not down serves a request, with
+	// Failover: BalanceFirst (or "") or BalanceLeastLoad. Default the first. The other spreads
+	// the load over servers that are alike, and with it the prompts that each has cached.
+	Balance string
 	// IdleLimit ends an answer without a byte from the upstream for so long, one
 	// whose client takes no byte for so long, and an upload that stands still for so
 	// long (at most a quarter longer). Default 5m; shorter cuts slow but
@@ -116,6 +120,9 @@ func (c Config) Validate() error {
 			return fmt.Errorf("proxy.upstreams[%d].name: got %q twice, want each name once", i, u.Name)
 		}
 		seen[u.Name] = true
+	}
+	if err := ValidBalance(c.Balance, c.Failover); err != nil {
+		return err
 	}
 	switch {
 	case c.IdleLimit <= 0:

@@ -56,6 +56,7 @@ func (p *Proxy) interpret(w http.ResponseWriter, r *http.Request, d dialect) {
 	p.cleanTrailer(r) // of what is announced
 	x.upload.ends = func() { p.cleanTrailer(r) }
 	p.inFlight.Add(1)
+	x.up.take()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.cancel = cancel
 	var end ending
@@ -66,6 +67,7 @@ func (p *Proxy) interpret(w http.ResponseWriter, r *http.Request, d dialect) {
 		cancel(nil)
 		x.upload.end()
 		p.bodies.give(x.body.taken)
+		x.up.give()
 		x.account(end)
 		if end.abort {
 			// The server must break the transfer: no good ending is made up.

@@ -13,6 +13,7 @@ import (
 // it.
 type health struct {
 	down    atomic.Bool
+	open    atomic.Int64           // requests that are being served by it
 	seen    atomic.Bool            // it has answered once
 	why     atomic.Pointer[string] // of the last failure: what was tried and what came of it
 	misses  atomic.Int32           // of checks in a row
@@ -79,20 +80,6 @@ func (h *healths) of(url string) *health {
 	return h.byURL[url]
 }
 
-// pick chooses the upstream of a request, as an index: the first that is not
-// down. When all are, the first: its error is the answer.
-func (p *Proxy) pick() int {
-	if !p.cfg.Failover {
-		return 0
-	}
-	for i := range p.upstreams {
-		if !p.upstreams[i].health.down.Load() {
-			return i
-		}
-	}
-	return 0
-}
-
 // elsewhere moves a request to another upstream when its own could not be
 // dialled: no byte of it has gone anywhere. The Gate has spoken for the first; it
 // is not asked again.
@@ -101,6 +88,8 @@ func (x *exchange) elsewhere(ctx context.Context, err error) bool {
 	if !ok || !x.body.replayable() {
 		return false
 	}
+	x.up.give()
+	next.take()
 	x.up, x.rec.Engine = next, next.name
 	x.p.reroutes.Add(1)
 	return true

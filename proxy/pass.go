@@ -23,7 +23,10 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	_ = rc.EnableFullDuplex()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	x := &passed{cancel: cancel, url: r.URL}
+	to := p.pick()
+	x := &passed{cancel: cancel, url: r.URL, up: p.upstreams[to]}
+	x.up.take()
+	defer func() { x.up.give() }()
 	r = r.WithContext(context.WithValue(ctx, passedKey{}, x)) // a copy
 	r.Header = withoutHTTPUpgrade(r.Header)
 	defer func() {
@@ -42,7 +45,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 	// ReverseProxy copies no empty field, so shapeAnswer cannot say this here.
 	w.Header()["Content-Type"] = nil
 	out := &passWriter{ResponseWriter: w, rc: rc, limit: p.cfg.IdleLimit, interim: takesInterim(r)}
-	p.passes[p.pick()].ServeHTTP(out, r)
+	p.passes[to].ServeHTTP(out, r)
 	out.done()
 }
 
@@ -58,6 +61,7 @@ type passed struct {
 	cancel context.CancelCauseFunc
 	url    *url.URL // the client's
 	upload *upload  // nil without a body
+	up     upstream // that serves it now
 }
 
 type passedKey struct{}
@@ -111,6 +115,9 @@ func (t passTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if !ok || !known || !bodiless || tries >= len(t.p.upstreams) {
 			return nil, err
 		}
+		to.give()
+		next.take()
+		x.up = next
 		to, r = next, r.WithContext(ctx) // a copy
 		r.URL = to.target(x.url)
 		t.p.reroutes.Add(1)

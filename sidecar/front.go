@@ -27,7 +27,7 @@ func proxyConfig(f config.File) (proxy.Config, error) {
 	cfg := proxy.DefaultConfig()
 	cfg.IdleLimit, cfg.BodyMemory = f.Proxy.IdleTimeout, int64(f.Proxy.BodyMemory)
 	cfg.InjectUsage, cfg.TrustForwarded = f.Proxy.Usage == "inject", f.Proxy.TrustForwarded
-	cfg.Failover = f.Proxy.Failover
+	cfg.Failover, cfg.Balance = f.Proxy.Failover, f.Proxy.Balance
 	cfg.Upstreams = nil
 	for _, e := range f.Engines {
 		cfg.Upstreams = append(cfg.Upstreams, proxy.Upstream{Name: e.Name, URL: e.URL, TLS: e.TLS, Alive: engine.AlivePath(e.Kind)})

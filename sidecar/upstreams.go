@@ -43,7 +43,7 @@ func (s *Sidecar) checkOnce(ctx context.Context, p *proxy.Proxy) {
 			s.log.Warn("upstream is down and no other serves; requests get its error", "engine", name)
 			continue
 		}
-		s.log.Warn("upstream is down; requests go to the first that is not", "engine", name, "serving", next)
+		s.log.Warn("upstream is down; requests go to those that are not", "engine", name, "serving", next)
 	}
 	for _, name := range up {
 		s.log.Info("upstream is up again", "engine", name, "serving", next)

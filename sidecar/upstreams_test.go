@@ -29,7 +29,7 @@ func TestRequestsFollowTheUpstreamsHealth(t *testing.T) {
 	first.Close()
 	l.chat("second") // at once: it could not be dialled
 	l.chat("second")
-	l.logged(`upstream is down; requests go to the first that is not" engine=front serving=main`)
+	l.logged(`upstream is down; requests go to those that are not" engine=front serving=main`)
 	if ready, problems := l.readyz(); !ready || !strings.Contains(problems, "dial tcp "+addr) || !strings.Contains(problems, "upstream front: ") {
 		t.Errorf("ready %v: %s; want ready, and the one that is down named", ready, problems)
 	}
