@@ -4,6 +4,8 @@ package proxy
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -148,4 +150,84 @@ func TestPipelinedRequestDoesNotCountTheOneBeforeIt(t *testing.T) {
 			t.Errorf("got overhead %v, want more than 0 and no wait of %v", rec.Overhead, pause)
 		}
 	}
+}
+
+// TestClientThatSentItsNextRequestAndLeftIsNoticedWhileHeld: net/http stops looking
+// when a next request begins.
+func TestClientThatSentItsNextRequestAndLeftIsNoticedWhileHeld(t *testing.T) {
+	for name, leave := range map[string]func(c net.Conn){
+		"closes": func(c net.Conn) { c.Close() },
+		"resets": func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0); c.Close() },
+	} {
+		held := make(chan struct{})
+		r := newRig(t, stream(doneChunk), withGate(gateFunc(func(ctx context.Context, _ Request) Verdict {
+			held <- struct{}{}
+			<-ctx.Done()
+			return Verdict{Forward: true, Outcome: OutcomeHeldForwarded}
+		})))
+		c := r.rawPost("{}")
+		<-held
+		_, _ = io.WriteString(c, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+		leave(c)
+		if rec := r.seen.record(t); rec.Outcome != OutcomeClientGone {
+			t.Errorf("%s: got %s, want client_gone", name, rec.Outcome)
+		}
+		r.idle()
+	}
+}
+
+// TestPassedRequestWhoseClientSentTheNextAndLeftIsCancelled is the same for what is
+// not interpreted.
+func TestPassedRequestWhoseClientSentTheNextAndLeftIsCancelled(t *testing.T) {
+	came, gone := make(chan struct{}), make(chan struct{})
+	r := newRig(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(came)
+		<-r.Context().Done()
+		close(gone)
+	})
+	c, err := net.Dial("tcp", r.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-came
+	_, _ = io.WriteString(c, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+	c.Close()
+	select {
+	case <-gone:
+	case <-time.After(wait):
+		t.Fatal("the upstream's request goes on")
+	}
+}
+
+// TestNextRequestThatComesWhileOneIsHeldIsServed: nothing of it may be lost.
+func TestNextRequestThatComesWhileOneIsHeldIsServed(t *testing.T) {
+	held, goes := make(chan struct{}), make(chan struct{})
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, withGate(gateFunc(func(context.Context, Request) Verdict {
+		held <- struct{}{}
+		<-goes
+		return Verdict{Forward: true, Outcome: OutcomeHeldForwarded}
+	})))
+	c := r.rawPost(`{"n":0}`)
+	br := bufio.NewReader(c)
+	for i := range 50 {
+		<-held
+		body := fmt.Sprintf(`{"n":%d}`, i+1)
+		_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", chatPath, len(body), body)
+		goes <- struct{}{}
+		res, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if got, want := text(t, res), fmt.Sprintf(`{"n":%d}`, i); got != want {
+			t.Fatalf("request %d: got %q, want %q", i, got, want)
+		}
+	}
+	<-held
+	goes <- struct{}{}
+	res, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text(t, res)
 }

@@ -113,7 +113,9 @@ func (x *exchange) read() (Request, *ending) {
 	if err != nil {
 		return Request{}, x.unreadable(err)
 	}
-	if !b.replayable() {
+	if b.replayable() {
+		arrivals(x.r).Served()
+	} else {
 		_ = x.rc.EnableFullDuplex() // the rest is read while the answer may begin
 	}
 	req := Request{ID: x.rec.ID, Path: x.rec.Path, Engine: x.up.name, Sequences: 1, ArrivedAt: x.rec.Arrived}

@@ -40,6 +40,8 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
 		x.upload = &upload{body: r.Body, rc: rc, limit: p.cfg.IdleLimit, ends: func() { p.cleanTrailer(r) }}
 		defer x.upload.end()
 		r.Body = passedBody{x.upload, r.Body}
+	} else if !wantsUpgrade(r.Header) {
+		arrivals(r).Served()
 	}
 	// Unless the upstream sends one: the server must not guess it from the body.
 	// ReverseProxy copies no empty field, so shapeAnswer cannot say this here.

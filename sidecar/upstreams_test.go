@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -38,6 +39,31 @@ func TestRequestsFollowTheUpstreamsHealth(t *testing.T) {
 	l.logged(`upstream is up again" engine=front serving=front`)
 	l.chat("first")
 	l.shows(`lull_failover_requests_total{engine="main"} 2`, `lull_engine_up{engine="front"} 1`)
+}
+
+// TestReloadedBalanceCountsWhatWasOpenBefore has a stream open at the first engine.
+func TestReloadedBalanceCountsWhatWasOpenBefore(t *testing.T) {
+	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(w, firstEvent)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(first.Close)
+	l := newLone(t, whole("second"), func(f *config.File) {
+		f.Engines = append([]config.Engine{{Name: "front", Kind: "openai", URL: first.URL}}, f.Engines...)
+	}, nil)
+	open := l.open()
+	next := l.file
+	next.Proxy.Failover, next.Proxy.Balance = true, "least_load"
+	if changed, restart, err := l.sidecar.Reload(next); err != nil || len(changed) != 2 || len(restart) != 0 {
+		t.Fatalf("changed %v, restart %v, %v", changed, restart, err)
+	}
+	l.chat("second")
+	l.chat("second")
+	open.Body.Close()
 }
 
 // serveAt listens at an address that was another's.

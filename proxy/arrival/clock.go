@@ -14,6 +14,7 @@ type Clock struct {
 	ahead atomic.Int64 // wall clock minus monotonic clock since born, ns, at the last read
 	came  atomic.Int64 // monotonic ns since born; 0: not known
 	done  atomic.Int64 // likewise
+	looks atomic.Bool  // reads of one byte only look whether the other end is there
 }
 
 func newClock(now time.Time) *Clock { return &Clock{born: now} }
@@ -53,7 +54,18 @@ func (c *Clock) Age() time.Duration {
 // read next waited for that.
 func (c *Clock) Done() {
 	if c != nil {
+		c.looks.Store(false)
 		c.done.Store(int64(time.Since(c.born)))
+	}
+}
+
+// Served says that a request has been read whole. Until Done a read of one byte is
+// net/http's, which looks so whether its client has left, and gives up looking when it
+// gets the first byte of a next request. Here it gets none: it ends when the other end
+// has closed, whatever came before that, or by its deadline.
+func (c *Clock) Served() {
+	if c != nil {
+		c.looks.Store(true)
 	}
 }
 

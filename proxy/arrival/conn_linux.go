@@ -80,8 +80,8 @@ type control struct {
 // Arrivals is when bytes came.
 func (c *conn) Arrivals() *Clock { return c.clock }
 
-// Read reads as a TCPConn does. A read of one byte notes nothing: so net/http looks
-// whether a client has left, and what comes then belongs to no request yet.
+// Read reads as a TCPConn does, but see Clock.Served. A read of one byte notes nothing:
+// what comes into net/http's look belongs to no request yet.
 func (c *conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return c.TCPConn.Read(p)
@@ -112,9 +112,17 @@ func (c *conn) receive(fd uintptr) bool {
 	for {
 		c.msg.Control, c.told.Len = (*byte)(unsafe.Pointer(&c.told)), 0
 		c.msg.SetControllen(int(unsafe.Sizeof(c.told)))
-		n, _, errno := syscall.Syscall(syscall.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&c.msg)), 0)
+		looks, flags := c.into.Len == 1 && c.clock.looks.Load(), 0
+		if looks {
+			flags = syscall.MSG_PEEK
+		}
+		n, _, errno := syscall.Syscall(syscall.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&c.msg)), uintptr(flags))
 		switch errno {
 		case 0:
+			if looks && n > 0 {
+				c.got, c.err = 0, nil
+				return ended(fd)
+			}
 			c.got, c.err = int(n), nil
 			observed(fd)
 			return true
@@ -126,6 +134,14 @@ func (c *conn) receive(fd uintptr) bool {
 			return true
 		}
 	}
+}
+
+// ended says that the other end of a connection has closed or reset it, though there
+// may be bytes to read. The runtime waits for that as for bytes.
+func ended(fd uintptr) bool {
+	const established = 1 // linux/tcp_states.h; the state is the first byte of tcp_info
+	state, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO)
+	return err == nil && state&0xff != established
 }
 
 // stamp is the last read's, in ns since 1970; 0 for none.

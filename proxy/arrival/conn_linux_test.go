@@ -224,3 +224,49 @@ func TestUnixSocketsHaveNoStamps(t *testing.T) {
 		t.Errorf("got %T, want the connection itself", got)
 	}
 }
+
+// TestLookEndsWithTheConnectionAndNotWithANextRequest: whether it closes or resets.
+func TestLookEndsWithTheConnectionAndNotWithANextRequest(t *testing.T) {
+	for name, leave := range map[string]func(c *net.TCPConn){
+		"closes":      func(c *net.TCPConn) { c.Close() },
+		"resets":      func(c *net.TCPConn) { _ = c.SetLinger(0); c.Close() },
+		"half closes": func(c *net.TCPConn) { _ = c.CloseWrite() },
+	} {
+		c, peer := pair(t)
+		Of(c).Served()
+		looked := make(chan error, 1)
+		look := func() {
+			_, err := c.Read(make([]byte, 1))
+			looked <- err
+		}
+		go look()
+		send(t, peer, "next")
+		// A deadline ends it, and nothing that came is lost.
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		if err := <-looked; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("%s: got %v, want a deadline: the next request is none of its business", name, err)
+		}
+		_ = c.SetReadDeadline(time.Time{})
+		go look()
+		leave(peer.(*net.TCPConn))
+		select {
+		case err := <-looked:
+			if err == nil {
+				t.Errorf("%s: got a byte, want an end", name)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: not noticed", name)
+		}
+		Of(c).Done()
+		if name == "resets" {
+			continue // the kernel has thrown it away
+		}
+		buf := make([]byte, 4)
+		if _, err := io.ReadFull(c, buf[:1]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := io.ReadFull(c, buf[1:]); err != nil || string(buf) != "next" {
+			t.Errorf("%s: got %q, %v, want what had come", name, buf, err)
+		}
+	}
+}

@@ -13,8 +13,11 @@
 //	conn = arrival.Stamped(conn)  // one that was dialled
 //	age := arrival.Of(conn).Age() // since the last read's last byte came
 //
+// Since it stands between net/http and its clients, it also lets net/http see that a
+// client has left which had sent its next request already (Clock.Served).
+//
 // Stamps are of the wall clock, which may be set meanwhile. A read between which and
 // the one before it the clock was set has none, and so has one whose stamp lies ahead.
 //
-// Concurrency: a connection may be used as any net.Conn; Age and Done by anybody.
+// Concurrency: a connection may be used as any net.Conn; its Clock by anybody.
 package arrival
