@@ -25,14 +25,18 @@ func ValidBalance(balance string, failover bool) error {
 
 // pick chooses the upstream of a request, as an index, among those that are not down.
 // When all are, the first: its error is the answer.
-func (p *Proxy) pick() int {
+func (p *Proxy) pick() int { return max(0, p.pickBut(nil)) }
+
+// pickBut is pick without one upstream, whose health that is; -1 where there is no
+// choice or no other is up.
+func (p *Proxy) pickBut(not *health) int {
 	if !p.cfg.Failover {
-		return 0
+		return -1
 	}
-	best, least := 0, int64(-1)
+	best, least := -1, int64(-1)
 	for i := range p.upstreams {
 		h := p.upstreams[i].health
-		if h.down.Load() {
+		if h == not || h.down.Load() {
 			continue
 		}
 		if p.cfg.Balance != BalanceLeastLoad {

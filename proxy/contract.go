@@ -73,14 +73,17 @@ type Verdict struct {
 	Code, Message string
 }
 
-// The words of Record.Outcome. The first five are the Gate's and also appear in
+// The words of Record.Outcome. The first six are those of admission and also appear in
 // Record.Admission; the others are endings that the proxy saw.
 const (
 	OutcomeForwarded            = "forwarded"
 	OutcomeHeldForwarded        = "held_forwarded"
 	OutcomeForwardedUnconfirmed = "forwarded_unconfirmed"
-	OutcomeRejectedDeadline     = "rejected_deadline"
-	OutcomeRejectedCapacity     = "rejected_capacity"
+	// OutcomeRerouted is a request that the Gate refused for one engine and that
+	// another served (Config.Failover).
+	OutcomeRerouted         = "rerouted"
+	OutcomeRejectedDeadline = "rejected_deadline"
+	OutcomeRejectedCapacity = "rejected_capacity"
 
 	// OutcomeRequestUnreadable is a body that could not be read, or one above
 	// MaxBodyBytes.

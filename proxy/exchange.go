@@ -156,6 +156,11 @@ func (x *exchange) admit(req Request) *ending {
 	if v.Forward {
 		return nil
 	}
+	if next, ok := x.p.beside(x.up); ok { // no byte of it has gone anywhere
+		x.moveTo(next)
+		x.rec.Admission = OutcomeRerouted
+		return nil
+	}
 	x.refuse(refuseVerdict(v))
 	return &ending{outcome: v.Outcome}
 }

@@ -88,11 +88,26 @@ func (x *exchange) elsewhere(ctx context.Context, err error) bool {
 	if !ok || !x.body.replayable() {
 		return false
 	}
+	x.moveTo(next)
+	return true
+}
+
+// moveTo gives a request to another upstream than that of its arrival.
+func (x *exchange) moveTo(next upstream) {
 	x.up.give()
 	next.take()
 	x.up, x.rec.Engine = next, next.name
 	x.p.reroutes.Add(1)
-	return true
+}
+
+// beside is the upstream for a request that the Gate refused for u: another that
+// serves, by the same choice as for any request; false where there is none.
+func (p *Proxy) beside(u upstream) (upstream, bool) {
+	i := p.pickBut(u.health)
+	if i < 0 || !p.upstreams[i].health.seen.Load() {
+		return upstream{}, false
+	}
+	return p.upstreams[i], true
 }
 
 // nextAfter notes what an attempt's error says of its upstream, and is the one to

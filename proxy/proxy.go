@@ -71,7 +71,7 @@ type Stats struct {
 	// connection just as they were sent on it.
 	Replays int64
 	// Reroutes are requests that went to another upstream because theirs could not be
-	// dialled.
+	// dialled, or because the Gate had no room for them there.
 	Reroutes int64
 }
 

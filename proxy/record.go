@@ -71,7 +71,7 @@ const (
 // Failed says that the request did not get a whole, good answer.
 func (r Record) Failed() bool {
 	switch r.Outcome {
-	case OutcomeForwarded, OutcomeHeldForwarded, OutcomeForwardedUnconfirmed:
+	case OutcomeForwarded, OutcomeHeldForwarded, OutcomeForwardedUnconfirmed, OutcomeRerouted:
 		return false
 	}
 	return true
