@@ -30,6 +30,8 @@ from lull._torch.foreign import refuse_hooks
 from lull._torch.meeting import Meeting, stuck_after
 from lull._torch.ranked import RankedElastic
 from lull._torch.segments import find_segments
+from lull._torch.sharded import find_shards, local
+from lull._torch.sharded_elastic import ShardedElastic
 from lull._torch.single import PLACE, refuse_wrapped
 from lull._torch.spread import Spread, spread_of, unwrap
 from lull._torch.trained import trained
@@ -72,8 +74,8 @@ def attach(
     attach is refused until the first is closed.
 
     Where torch.distributed has several ranks, each attaches, and a batch is that of all of them (docs/TRAINING.md,
-    "Several ranks"); `model` may be in DistributedDataParallel. `world=1` (with rank=0) makes each rank a job of its
-    own. FullyShardedDataParallel and other wrappers are refused.
+    "Several ranks"); `model` may be in DistributedDataParallel, or sharded by fully_shard (FSDP2). `world=1` (with
+    rank=0) makes each rank a job of its own. FullyShardedDataParallel and other wrappers are refused.
     """
     os.environ.pop(UNATTACHED, None)
     if partition not in ("checked", "trusted"):
@@ -83,8 +85,10 @@ def attach(
     )
     show(config.log)
     model, ddp = unwrap(model)
-    refuse_wrapped(model)
-    spread = spread_of(model, ddp, config.world, alone=world == 1)
+    shards = find_shards(model)
+    refuse_wrapped(model, sharded=shards is not None)
+    over = shards.group if shards is not None else None
+    spread = spread_of(model, ddp, config.world, alone=world == 1, sharded_over=over)
     _refuse_other_rank(spread, rank, world)
     refuse_hooks(model, trained(model, optimizer), trusted=partition == "trusted")
     segments = find_segments(model, blocks)
@@ -94,7 +98,7 @@ def attach(
     _warm(device)
     own = [*model.parameters(), *model.buffers(), *state_tensors(optimizer)]
     grads = [p.grad for p in model.parameters() if p.grad is not None]
-    baseline = max(0, device.bytes() - device.own_bytes([*own, *grads]))
+    baseline = max(0, device.bytes() - device.own_bytes(local([*own, *grads])))
     if isinstance(device.pool, MallocPool):
         _warn_slow(device.pool)
     make: Callable[..., Elastic] = Elastic
@@ -102,8 +106,12 @@ def attach(
         name, job = spread.agree([uuid.uuid4().hex, config.job])
         config = replace(config, job=job, rank=spread.rank, world=spread.world)
         stuck_s = stuck_after(spread.group, device.kind)
-        meeting = Meeting(spread.store(name), spread.rank, spread.world, stuck_s=stuck_s)
+        meeting = Meeting(
+            spread.store(name), spread.rank, spread.world, stuck_s=stuck_s, per_batch=1 if shards is None else 2
+        )
         make = partial(RankedElastic, spread=spread, meeting=meeting)
+        if shards is not None:
+            make = partial(ShardedElastic, shards=shards, spread=spread, meeting=meeting)
     elastic = make(
         model,
         optimizer,

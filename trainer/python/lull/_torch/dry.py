@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lull._torch.device import Device
+from lull._torch.sharded import local
 
 NOISE = 4 << 20
 """Bytes for what the interpreter and small tensors add and drop again."""
@@ -30,8 +31,8 @@ class Floor:
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The tensors of an optimizer's state."""
-    return [v for state in optimizer.state.values() for v in _tensors(state)]
+    """The tensors of an optimizer's state; of those that ranks share, this one's piece."""
+    return local(v for state in optimizer.state.values() for v in _tensors(state))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -69,7 +70,7 @@ def _stand_in(optimizer: torch.optim.Optimizer) -> tuple[torch.optim.Optimizer, 
 def step_cost(device: Device, optimizer: torch.optim.Optimizer) -> tuple[int, int]:
     """(bytes of optimizer state, transient bytes of a step), from a step of a stand-in."""
     twin, extra = _stand_in(optimizer)
-    copies = device.own_bytes(extra)
+    copies = device.own_bytes(local(extra))
     try:
         _step(twin)  # the first step may import and compile: not part of what a step takes
         state = device.own_bytes(state_tensors(twin))
@@ -78,7 +79,7 @@ def step_cost(device: Device, optimizer: torch.optim.Optimizer) -> tuple[int, in
         _step(twin)
         transient = max(0, device.peak_bytes() - before)
     except (TypeError, RuntimeError, ValueError):  # a step that needs a closure: what Adam would take
-        params = device.own_bytes([t for g in optimizer.param_groups for t in g["params"]])
+        params = device.own_bytes(local(t for g in optimizer.param_groups for t in g["params"]))
         return 2 * params, params
     return state, min(transient, 2 * copies)
 

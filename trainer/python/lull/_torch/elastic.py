@@ -28,7 +28,6 @@ from lull._torch.runtime import RuntimeSide
 from lull._torch.segments import Segment
 from lull._torch.separable import check_separable, lengths
 from lull._torch.shares import shares
-from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
 from lull._torch.unused import Unused
 
@@ -155,7 +154,7 @@ class Elastic(RuntimeSide):
 
     def _prepare(self, batch: Any, size: int, loss_fn: LossFn, reduction: str, weights: torch.Tensor | None) -> None:
         """Before the first batch: does the loss separate, what is the floor. Before each: what is trained."""
-        now = trained(self.model, self.optimizer)
+        now = self._trained()
         if [*map(id, now)] != [*map(id, self._params)]:  # frozen, unfrozen or swapped since
             self._retrain(now)
         self._gradients.refuse_changed()

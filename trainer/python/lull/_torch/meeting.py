@@ -52,13 +52,15 @@ class Meeting:
         world: int,
         *,
         stuck_s: float,
+        per_batch: int = 1,
         silent_s: float = SILENT_S,
         beat_s: float = BEAT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`store` holds nothing yet but what other seats of this meeting say. `stuck_s` is how long a rank that lives
-        may do nothing."""
+        may do nothing. A batch takes `per_batch` steps."""
         self.rank, self.world = rank, world
+        self._per_batch = per_batch
         self.silent_s, self._stuck_s, self._beat_s = silent_s, stuck_s, beat_s
         self._clock = clock
         self.pausing: Callable[[], bool] = lambda: False
@@ -101,7 +103,9 @@ class Meeting:
         said = [found.decode() for found in self._ask(lambda: self._store.multi_get(keys))]
         failed = {rank: text[1:] for rank, text in enumerate(said) if text.startswith("-")}
         if failed:
-            raise RankError((*failed,), f"failed in batch {step} ({'; '.join(failed.values())}), want all to end it")
+            raise RankError(
+                (*failed,), f"failed in batch {self._batch(step)} ({'; '.join(failed.values())}), want all to end it"
+            )
         self._ask(lambda: self._store.delete_key(_verdict(step - 1, self.rank)))
         return [text[1:] for text in said]
 
@@ -128,7 +132,9 @@ class Meeting:
                 continue
             life = self._life(rank)
             if life == _LEFT:
-                raise RankError((rank,), f"has closed its handle or ended, want all {self.world} ranks in batch {step}")
+                raise RankError(
+                    (rank,), f"has closed its handle or ended, want all {self.world} ranks in batch {self._batch(step)}"
+                )
             beat, _, moved = life.partition(" ")
             before = self._watched.get(rank, ("", 0.0, "", 0.0))
             quiet = before[1] + passed if before[0] == beat else 0.0
@@ -137,14 +143,14 @@ class Meeting:
             if beat and quiet > self.silent_s:
                 raise RankError(
                     (rank,),
-                    f"no sign of life for {quiet:.0f} s, want all {self.world} ranks in batch {step}: its process "
-                    "ended, or nothing reaches it",
+                    f"no sign of life for {quiet:.0f} s, want all {self.world} ranks in batch {self._batch(step)}: its "
+                    "process ended, or nothing reaches it",
                 )
             if still > self._stuck_s:
                 raise RankError(
                     (rank,),
-                    f"did nothing for {still:.0f} s, want all {self.world} ranks in batch {step}: it does not come to "
-                    "elastic.backward, or loss_fn hangs",
+                    f"did nothing for {still:.0f} s, want all {self.world} ranks in batch {self._batch(step)}: it does "
+                    "not come to elastic.backward, or loss_fn hangs",
                 )
 
     def look_at_the_exchange(self, step: int) -> None:
@@ -153,7 +159,7 @@ class Meeting:
             if rank != self.rank and self._has(_broken(step, rank)):
                 raise self.broken(step, None)
 
-    def broken(self, step: int, error: BaseException | None) -> RankError:
+    def broken(self, step: int, error: BaseException | None, doing: str = "adding up the gradients") -> RankError:
         """What is to be raised after a collective broke, with the ranks that are gone: those that neither say the same
         nor live on."""
         self._ask(lambda: self._store.set(_broken(step, self.rank), "1"))
@@ -167,7 +173,7 @@ class Meeting:
         gone = tuple(rank for rank in quiet if self._life(rank) in (lives[rank], _LEFT))
         why = f" ({error})" if error is not None else ""
         end = "its process ended" if gone else "all ranks live"
-        return RankError(gone, f"adding up the gradients of batch {step} broke: {end}{why}")
+        return RankError(gone, f"{doing} of batch {self._batch(step)} broke: {end}{why}")
 
     def close(self) -> None:
         """Leaves: who waits for this rank is told. A forked child has nothing to leave."""
@@ -180,6 +186,9 @@ class Meeting:
             self._store.set(_life(self.rank), _LEFT)
         except RuntimeError:
             return
+
+    def _batch(self, step: int) -> int:
+        return -(-step // self._per_batch)
 
     # ---- the store ----
 

@@ -95,7 +95,7 @@ class Microbatches:
         self._clock = clock
         self._pacer = Pacer(clock, lambda: self.orders.wanted)
         self.orders.on_owed, self.orders.working = self._pacer.nudge, self._pacer.working
-        self._params = trained(model, optimizer)
+        self._params = self._trained()
         self._gradients = Gradients(self._params)
         self._hooks = SegmentHooks(segments, self._boundary)
         self._stuck: dict[str, str] = {}
@@ -115,6 +115,10 @@ class Microbatches:
         self._resident = 0
         """Bytes that the smallest microbatch made resident in the dry step."""
         self._waiting_said = False
+
+    def _trained(self) -> list[torch.nn.Parameter]:
+        """What a backward pass adds gradients to."""
+        return trained(self.model, self.optimizer)
 
     @property
     def least(self) -> int:

@@ -131,12 +131,15 @@ class RuntimeSide(Microbatches):
         if self._owned[0] != states:
             own = self.device.own_bytes
             parts = {
-                "parameters": own(list(self.model.parameters())),
+                "parameters": own(self._weights()),
                 "gradients": own(self._gradients.tensors()),
                 "optimizer": own(state_tensors(self.optimizer)),
             }
             self._owned = (states, parts)
         return self._owned[1]
+
+    def _weights(self) -> list[torch.Tensor]:
+        return list(self.model.parameters())
 
     def _hold_until_granted(self) -> None:
         """A sidecar that said welcome decides what this job may have: until its first budget, the min budget.

@@ -58,10 +58,10 @@ class _Place:
 PLACE: Final = _Place()
 
 
-def refuse_wrapped(model: torch.nn.Module) -> None:
+def refuse_wrapped(model: torch.nn.Module, *, sharded: bool = False) -> None:
     """Raises RuntimeRefusal for a model that is spread over devices or workers; what DistributedDataParallel holds is
-    given without it."""
-    kinds = _wrapper_types()
+    given without it. `sharded` says that what fully_shard made of it is known, and may be."""
+    kinds = [(kind, text) for kind, text in _wrapper_types() if not sharded or text != "FSDPModule"]
     for name, module in model.named_modules():
         for kind, text in kinds:
             if isinstance(module, kind):
@@ -71,11 +71,12 @@ def refuse_wrapped(model: torch.nn.Module) -> None:
                     "numbers of them; nothing is attached"
                 )
     tensors = sys.modules.get("torch.distributed.tensor")
-    sharded = getattr(tensors, "DTensor", None)
+    spread = getattr(tensors, "DTensor", None)
     for name, param in model.named_parameters():
-        if isinstance(sharded, type) and isinstance(param, sharded):
+        if not sharded and isinstance(spread, type) and isinstance(param, spread):
             raise RuntimeRefusal(
-                f"attach model: parameter {name} is a DTensor, want a plain one on each rank; nothing is attached"
+                f"attach model: parameter {name} is a DTensor, want a plain one on each rank, or fully_shard's; "
+                "nothing is attached"
             )
 
 

@@ -102,12 +102,13 @@ def unwrap(model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
     return inner, ddp
 
 
-def spread_of(model: torch.nn.Module, ddp: Any, world: int, alone: bool) -> Spread | None:
-    """The ranks that `model` is trained by; None for one, or where the caller wants to be `alone`.
+def spread_of(model: torch.nn.Module, ddp: Any, world: int, alone: bool, sharded_over: Any = None) -> Spread | None:
+    """The ranks that `model` is trained by; None for one, or where the caller wants to be `alone`. Parameters that are
+    `sharded_over` a group are nobody's alone.
 
     `world` is what the environment says. Raises RuntimeRefusal where ranks cannot meet, or would in every microbatch.
     """
-    if alone and ddp is None:
+    if alone and ddp is None and sharded_over is None:
         return None
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
@@ -117,9 +118,9 @@ def spread_of(model: torch.nn.Module, ddp: Any, world: int, alone: bool) -> Spre
                 "before it, or world=1 for a job of its own; nothing is attached"
             )
         return None
-    group = ddp.process_group if ddp is not None else distributed.group.WORLD
+    group = ddp.process_group if ddp is not None else sharded_over or distributed.group.WORLD
     ranks = distributed.get_world_size(group)
-    if ranks == 1 and ddp is None:
+    if ranks == 1 and ddp is None and sharded_over is None:
         return None
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.SyncBatchNorm):

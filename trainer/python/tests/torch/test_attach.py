@@ -51,7 +51,7 @@ def test_distributed_data_parallel_around_a_part_is_refused() -> None:
         attach(model)
 
 
-def test_fully_sharded_models_of_both_kinds_are_refused() -> None:
+def test_fully_sharded_models_of_the_first_kind_and_unsharded_ones_of_the_second_are_refused() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fsdp = pytest.importorskip("torch.distributed.fsdp")

@@ -279,14 +279,6 @@ def _hook() -> None:
     recorder(ddp)
 
 
-@refused("FSDP2", "attach model: the model is a FSDPModule, want a plain module, or one as a whole in")
-def _fully_sharded() -> None:
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
-    recorder(fully_shard(net(), mesh=mesh))
-
-
 @refused("DDP inside", "attach model: 0 is a DistributedDataParallel, want a plain module, or one as a whole in")
 def _inside() -> None:
     recorder(nn.Sequential(nn.parallel.DistributedDataParallel(net())))
