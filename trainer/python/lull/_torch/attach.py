@@ -57,6 +57,7 @@ def attach(
     release: str | None = None,
     partition: str = "checked",
     on_drain: Callable[[], None] | None = None,
+    tail: int = 0,
 ) -> Elastic:
     """Makes training elastic: returns the handle whose backward() replaces loss.backward().
 
@@ -66,6 +67,9 @@ def attach(
     Everything not given comes from the environment (LULL_SOCKET and so on), then from defaults.
     `partition` is "checked": the first batch's loss is compared with its samples' losses, and refused if
     microbatches would change the gradient; or "trusted", to accept that.
+    `tail` is how many samples at a time go through what comes after the last block (norm, head and loss), forward and
+    backward, so that their activations, logits above all, are those of so many samples; 0 for the whole microbatch.
+    It is part of the partition, and loss_fn then runs once more for each such part (docs/TRAINING.md, "The tail").
     `on_drain` is called on the agent's thread when the sidecar asks for a checkpoint.
 
     Random numbers in the model come out as without Lull if they are drawn from the default generators of
@@ -80,6 +84,8 @@ def attach(
     os.environ.pop(UNATTACHED, None)
     if partition not in ("checked", "trusted"):
         raise RuntimeRefusal(f"attach partition: got {partition!r}, want checked or trusted; nothing is attached")
+    if not isinstance(tail, int) or isinstance(tail, bool) or tail < 0:
+        raise RuntimeRefusal(f"attach tail: got {tail!r}, want 0 or a number of samples; nothing is attached")
     config = Config.from_env(
         socket=socket, job=job, rank=rank, world=world, budget=budget, min_budget=min_budget, release=release
     )
@@ -123,6 +129,7 @@ def attach(
         baseline=baseline,
         trusted=partition == "trusted",
         on_drain=on_drain,
+        tail=tail,
     )
     elastic.on_close = _switch_fast()
     PLACE.take(elastic)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from lull._torch.runtime import RuntimeSide
 from lull._torch.segments import Segment
 from lull._torch.separable import check_separable, lengths
 from lull._torch.shares import shares
+from lull._torch.tail import Share
+from lull._torch.tail_check import check_tail
 from lull._torch.undo import Snapshot
 from lull._torch.unused import Unused
 
@@ -49,6 +52,11 @@ class Call:
     shared: bool
 
 
+def _within(share: Share, start: int, a: int, b: int) -> float:
+    """The factor of samples a to b of the microbatch that begins at `start`."""
+    return share(start + a, start + b)
+
+
 class Elastic(RuntimeSide):
     """What lull.attach returns. Use it from the training thread; orders arrive on another."""
 
@@ -65,6 +73,7 @@ class Elastic(RuntimeSide):
         baseline: int,
         trusted: bool = True,
         on_drain: Callable[[], None] | None = None,
+        tail: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(
@@ -77,6 +86,7 @@ class Elastic(RuntimeSide):
             min_budget=min_budget,
             baseline=baseline,
             on_drain=on_drain,
+            tail=tail,
             clock=clock,
         )
         self.on_close: Callable[[], None] = lambda: None
@@ -175,6 +185,8 @@ class Elastic(RuntimeSide):
                     "gradients equal those of the same microbatches undisturbed, not of one pass over the batch: %s",
                     "; ".join(found),
                 )
+        if self._tail is not None and self._tail.asked < min(size, 2):
+            check_tail(self, self._tail, batch, size, loss_fn, reduction, weights)
         if self.floor is None:
             self._find_floor(batch, size, loss_fn)
 
@@ -236,7 +248,8 @@ class Elastic(RuntimeSide):
                     hand.done(stop - start)
                     continue
                 micro = part(call.batch, start, stop, size)
-                loss = self._attempt(micro, call.loss_fn, weight, stop - start, call.scaler)
+                of_micro = partial(_within, share, start)
+                loss = self._attempt(micro, call.loss_fn, of_micro, stop - start, call.scaler)
                 if loss is not None:
                     hand.done(stop - start)
                     total = loss if total is None else total + loss

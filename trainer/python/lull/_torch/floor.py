@@ -81,7 +81,7 @@ def _measured_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -
             pool.reset_peak()
 
     try:
-        job._pass(table, one, loss_fn, 1.0, None, look)
+        job._pass(table, one, loss_fn, lambda start, stop: 1.0, job._fewest, None, look)
     except Exception as error:
         if pool.capped and ran_out(error):
             raise RuntimeRefusal(

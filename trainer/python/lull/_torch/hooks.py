@@ -17,6 +17,7 @@ from lull._torch.inputs import storage_key
 from lull._torch.replay import hold, moving_buffers
 from lull._torch.segments import Segment
 from lull._torch.slots import Run, Table
+from lull._torch.tail import Tail
 
 
 def _top_pack_hook() -> object:
@@ -34,7 +35,11 @@ class SegmentHooks:
         self._handles: list[RemovableHandle] = []
         self._open: Run | None = None
         self._pack: object = None
+        self._just_left: Segment | None = None
+        """A segment whose call has ended, until the hooks of others have run too."""
         self.table: Table | None = None
+        self.tail: Tail | None = None
+        """Told of the blocks' calls, and may answer them."""
 
     def __enter__(self) -> SegmentHooks:
         for segment in self._segments:
@@ -42,6 +47,8 @@ class SegmentHooks:
             module = segment.module
             self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             self._handles.append(module.register_forward_hook(leave, prepend=True, with_kwargs=True, always_call=True))
+            if self.tail is not None and segment.block:
+                self._handles.append(module.register_forward_hook(self._left(segment)))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -75,6 +82,8 @@ class SegmentHooks:
     def _enter(self, segment: Segment) -> Callable[..., None]:
         def enter(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._mine():
+                if self.tail is not None and segment.block and self.tail.take(segment, args, kwargs):
+                    return
                 self._boundary()
                 self._begin(segment, args, kwargs)
 
@@ -103,9 +112,20 @@ class SegmentHooks:
             self._open = None
             run.hooks.__exit__(None, None, None)
             run.hooks = None
+            self._just_left = segment
             self._close(run, args, kwargs)
 
         return leave
+
+    def _left(self, segment: Segment) -> Callable[..., None]:
+        """Behind the hooks of others, which may change what a block gives."""
+
+        def left(module: torch.nn.Module, args: Any, output: Any) -> None:
+            ours, self._just_left = self._just_left is segment, None
+            if ours and self.tail is not None:
+                self.tail.left(segment, output)
+
+        return left
 
     def _close(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """What the call did besides its output: to its own input, to its buffers."""

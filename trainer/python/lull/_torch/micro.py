@@ -14,6 +14,7 @@ import torch
 
 from lull._errors import RuntimeRefusal
 from lull._greeting import say_bytes
+from lull._torch.batch import part
 from lull._torch.device import Device
 from lull._torch.grads import Gradients
 from lull._torch.hooks import SegmentHooks
@@ -27,6 +28,7 @@ from lull._torch.replay import Movers
 from lull._torch.segments import Segment
 from lull._torch.slots import Table
 from lull._torch.stats import Stats
+from lull._torch.tail import Share, Tail
 from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
 
@@ -82,6 +84,7 @@ class Microbatches:
         *,
         release: str,
         budget: int,
+        tail: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model = model
@@ -98,6 +101,7 @@ class Microbatches:
         self._params = self._trained()
         self._gradients = Gradients(self._params)
         self._hooks = SegmentHooks(segments, self._boundary)
+        self._tail = self._hooks.tail = Tail(tail) if tail else None
         self._stuck: dict[str, str] = {}
         self._movers: Movers = set()
         self._leaves = Leaves()
@@ -139,7 +143,7 @@ class Microbatches:
             return fit - 1 if fit > self._fewest else left
         return min(fit, left)
 
-    def _attempt(self, micro: Any, loss_fn: LossFn, share: float, samples: int, scaler: Any) -> torch.Tensor | None:
+    def _attempt(self, micro: Any, loss_fn: LossFn, share: Share, samples: int, scaler: Any) -> torch.Tensor | None:
         """One microbatch: commits and returns its loss, or leaves no trace and returns None."""
         self._given.keep()
         snapshot = Snapshot(self.device, self.model, self._movers)
@@ -153,7 +157,7 @@ class Microbatches:
         error: BaseException | None = None
         loss = None
         try:
-            loss = self._pass(table, micro, loss_fn, share, scaler, self._look)
+            loss = self._pass(table, micro, loss_fn, share, samples, scaler, self._look)
         except Discard:
             failed = True
         except BaseException as caught:
@@ -201,24 +205,67 @@ class Microbatches:
         table: Table,
         micro: Any,
         loss_fn: LossFn,
-        share: float,
+        share: Share,
+        samples: int,
         scaler: Any,
         look: Callable[[torch.Tensor], None],
     ) -> torch.Tensor:
         """Forward and backward, with large allocations in the pool; `look` sees the loss in between."""
         before = self.device.pool.enable(True)
         try:
+            if self._tail is not None:
+                return self._chunked_pass(self._tail, table, micro, loss_fn, share, samples, scaler, look)
             with self._hooks.outer(table):
                 loss = loss_fn(micro)
             self._hooks.end_forward()
             check_loss(loss)
             look(loss)
-            scaled = loss if share == 1.0 else loss * share
-            (scaled if scaler is None else scaler.scale(scaled)).backward()
-            return scaled.detach()
+            return _backward(loss, share(0, samples), scaler)
         finally:
             self._hooks.end_forward()
             self.device.pool.enable(before)
+
+    def _chunked_pass(
+        self,
+        tail: Tail,
+        table: Table,
+        micro: Any,
+        loss_fn: LossFn,
+        share: Share,
+        samples: int,
+        scaler: Any,
+        look: Callable[[torch.Tensor], None],
+    ) -> torch.Tensor:
+        """Forward to the last block; forward and backward of the rest, some samples at a time; backward through the
+        blocks. `look` sees what that starts from."""
+        try:
+            with self._hooks.outer(table):
+                tail.trunk(loss_fn, micro)
+            self._hooks.end_forward()
+            total: torch.Tensor | None = None
+            for start, stop in tail.chunks(samples):
+                weight = share(start, stop)
+                if weight == 0.0:  # all masked
+                    continue
+                with self._hooks.outer(table):
+                    loss = tail.chunk(self.segments, loss_fn, part(micro, start, stop, samples), (start, stop, samples))
+                self._hooks.end_forward()
+                check_loss(loss)
+                self._leaves.refuse_strangers(loss, self._known | tail.known())
+                done = _backward(loss, weight, scaler)
+                del loss
+                tail.collect(start, stop)
+                total = done if total is None else total + done
+            roots = tail.roots()
+            if roots:
+                look(roots[0][0])
+                for root, _ in roots[1:]:
+                    self._look(root)
+                torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
+            assert total is not None
+            return total
+        finally:
+            tail.forget()
 
     def _new_table(self) -> Table:
         fixed = {storage_key(t) for t in (*self.model.parameters(), *self._params, *self.model.buffers())}
@@ -301,6 +348,13 @@ class Microbatches:
         finally:
             for config in on:
                 config.use_cache = True
+
+
+def _backward(loss: torch.Tensor, share: float, scaler: Any) -> torch.Tensor:
+    """Adds the gradient of a part of the batch; its part of the batch's loss."""
+    scaled = loss if share == 1.0 else loss * share
+    (scaled if scaler is None else scaler.scale(scaled)).backward()
+    return scaled.detach()
 
 
 def check_loss(loss: object) -> None:

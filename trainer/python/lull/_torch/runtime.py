@@ -35,9 +35,10 @@ class RuntimeSide(Microbatches):
         min_budget: int,
         baseline: int,
         on_drain: Callable[[], None] | None = None,
+        tail: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(model, optimizer, device, segments, release=release, budget=budget, clock=clock)
+        super().__init__(model, optimizer, device, segments, release=release, budget=budget, tail=tail, clock=clock)
         self.baseline = baseline
         self.draining = False
         """True once the sidecar asked this job to checkpoint and leave."""

@@ -1,0 +1,226 @@
+"""The tail of a forward pass: what comes after the last block until the loss, in chunks of a few samples.
+
+In a language model the logits are the largest activation by far, and only the tail has them. With attach(tail=n) a
+microbatch's forward pass ends at its last block; then loss_fn runs again on n samples at a time, with each block
+answering what it answered before, and each chunk's backward pass follows at once. What arrives at the blocks' outputs
+is collected there, and one backward pass goes through the blocks. So the tail is never held between forward and
+backward, and its peak is that of n samples.
+
+The gradient is the same sum in another order, so it is part of the partition: always on or always off, whatever
+orders come. What loss_fn does before its last block it does once more for each chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.hooks import RemovableHandle
+
+from lull._errors import RuntimeRefusal
+from lull._torch.segments import Segment
+
+Share = Callable[[int, int], float]
+"""The factor of the loss of samples a to b of a microbatch."""
+
+
+class Ended(BaseException):
+    """Ends a forward pass after its last block. Not an Exception, so that the model's own handlers let it pass."""
+
+
+def unlike(what: str) -> RuntimeRefusal:
+    """The refusal of a model or loss_fn whose tail cannot run by itself."""
+    return RuntimeRefusal(
+        f"elastic.backward tail: {what}, want loss_fn to do the same before its last block each time it runs, and its "
+        "blocks to give tensors with samples along dimension 0; attach with tail=0; the microbatch is undone"
+    )
+
+
+class Answer:
+    """What a block answered in a microbatch, and the gradient that its tensors have got so far."""
+
+    def __init__(self, segment: Segment, output: Any, inputs: Any) -> None:
+        self.segment = segment
+        self.inputs = inputs
+        leaves, self._spec = pytree.tree_flatten(output)
+        self._leaves: list[Any] = leaves
+        self._versions = [leaf._version if isinstance(leaf, torch.Tensor) else 0 for leaf in leaves]
+        self._given: list[torch.Tensor | None] = [None] * len(leaves)
+        self.gradients: list[torch.Tensor | None] = [None] * len(leaves)
+
+    def cut(self, start: int, stop: int, size: int) -> Any:
+        """The answer for samples start to stop of `size`, with leaves that collect a gradient."""
+        self._given = [None] * len(self._leaves)
+        return pytree.tree_unflatten([self._part(i, start, stop, size) for i in range(len(self._leaves))], self._spec)
+
+    def _part(self, i: int, start: int, stop: int, size: int) -> Any:
+        leaf = self._leaves[i]
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf._version != self._versions[i]:
+            raise unlike(f"what block {self.segment.name} gave was edited in place")
+        rows = leaf.dim() > 0 and leaf.shape[0] == size
+        if not leaf.requires_grad:
+            return leaf[start:stop] if rows else leaf
+        if not rows:
+            raise unlike(f"block {self.segment.name} gave a tensor of shape {tuple(leaf.shape)} for {size} samples")
+        self._given[i] = given = leaf.detach()[start:stop].requires_grad_()
+        return given
+
+    def given(self) -> list[torch.Tensor]:
+        """The leaves of the last cut."""
+        return [leaf for leaf in self._given if leaf is not None]
+
+    def collect(self, start: int, stop: int) -> None:
+        """After the backward pass of the last cut."""
+        for i, given in enumerate(self._given):
+            if given is None or given.grad is None:
+                continue
+            whole = self.gradients[i]
+            if whole is None:
+                whole = self.gradients[i] = torch.zeros_like(self._leaves[i], requires_grad=False)
+            whole[start:stop] = given.grad
+        self._given = [None] * len(self._leaves)
+
+    def roots(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What the backward pass through the blocks starts from."""
+        return [(self._leaves[i], gradient) for i, gradient in enumerate(self.gradients) if gradient is not None]
+
+
+class Tail:
+    """Runs microbatches with their tail in chunks of `samples`. Training thread only."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+        self.calls = 0
+        """Calls of blocks in one forward pass, as a first one showed."""
+        self.asked = 0
+        """The most samples that check has been asked of."""
+        self._answers: list[Answer] = []
+        self._counting = self._recording = False
+        self._cut: tuple[int, int, int] | None = None
+        """While a chunk runs: its first and last + 1 sample, and the microbatch's."""
+        self._served = 0
+        self._pending: Segment | None = None
+        self._output: Any = None
+        self._look: Callable[[Answer, Any, tuple[int, int, int]], None] | None = None
+        self._seen: Any = None
+
+    # ---- hooks: asked by SegmentHooks ----
+
+    def take(self, segment: Segment, args: Any, kwargs: Any) -> bool:
+        """A block is called in our forward pass; True where it is to answer what it answered before."""
+        self._seen = (args, kwargs) if self._recording and self._look is not None else None
+        if self._cut is None:
+            return False
+        if self._served >= len(self._answers) or self._answers[self._served].segment is not segment:
+            raise unlike(f"loss_fn called block {segment.name} where it had called another")
+        if self._look is not None:
+            self._look(self._answers[self._served], (args, kwargs), self._cut)
+        self._pending = segment
+        return True
+
+    def left(self, segment: Segment, output: Any) -> None:
+        """A block that was called in our forward pass has answered."""
+        if self._counting:
+            self.calls += 1
+        elif self._recording:
+            self._answers.append(Answer(segment, output, self._seen))
+            self._seen = None
+            if len(self._answers) == self.calls:
+                raise Ended
+
+    def _stub(self, segment: Segment) -> Callable[..., Any]:
+        forward = segment.module.forward
+
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            if self._pending is not segment or self._cut is None:
+                return forward(*args, **kwargs)
+            self._pending = None
+            self._output = self._answers[self._served].cut(*self._cut)
+            self._served += 1
+            return self._output
+
+        return answer
+
+    def last(self, segment: Segment) -> RemovableHandle:
+        """A hook behind all others: hooks of other libraries have changed the block's answer once already."""
+
+        def replace(module: torch.nn.Module, args: Any, output: Any) -> Any:
+            mine, self._output = self._output, None
+            return mine
+
+        return segment.module.register_forward_hook(replace)
+
+    # ---- one microbatch ----
+
+    def count(self, loss_fn: Callable[[Any], torch.Tensor], batch: Any) -> torch.Tensor:
+        """A whole forward pass: how many blocks it calls."""
+        self.calls, self._counting = 0, True
+        try:
+            return loss_fn(batch)
+        finally:
+            self._counting = False
+
+    def trunk(self, loss_fn: Callable[[Any], torch.Tensor], batch: Any, look: Any = None) -> None:
+        """The forward pass up to its last block. `look` is called with each block's answer and its arguments in a
+        chunk."""
+        if not self.calls:
+            raise unlike("no block was called outside torch.utils.checkpoint")
+        self._answers, self._recording, self._look = [], True, look
+        try:
+            loss_fn(batch)
+        except Ended:
+            return
+        finally:
+            self._recording = False
+        raise unlike(f"loss_fn called {len(self._answers)} blocks, where its first call had called {self.calls}")
+
+    def chunk(
+        self, segments: list[Segment], loss_fn: Callable[[Any], torch.Tensor], part: Any, cut: tuple[int, int, int]
+    ) -> torch.Tensor:
+        """The loss of some of the microbatch's samples."""
+        self._cut, self._served = cut, 0
+        blocks = [segment for segment in segments if segment.block]
+        before = [segment.module.__dict__.get("forward") for segment in blocks]
+        handles = [self.last(segment) for segment in blocks]
+        try:
+            for segment in blocks:
+                segment.module.__dict__["forward"] = self._stub(segment)
+            loss = loss_fn(part)
+        finally:
+            for segment, forward in zip(blocks, before, strict=True):
+                segment.module.__dict__.pop("forward", None)
+                if forward is not None:
+                    segment.module.__dict__["forward"] = forward
+            for handle in handles:
+                handle.remove()
+            self._cut = self._pending = self._output = None
+        if self._served != len(self._answers):
+            raise unlike(f"loss_fn called {self._served} blocks, where its first call had called {self.calls}")
+        return loss
+
+    def known(self) -> set[int]:
+        """The leaves of the chunk that ran last, by id."""
+        return {id(leaf) for answer in self._answers for leaf in answer.given()}
+
+    def collect(self, start: int, stop: int) -> None:
+        """After a chunk's backward pass."""
+        for answer in self._answers:
+            answer.collect(start, stop)
+
+    def roots(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What the backward pass through the blocks starts from; nothing else is kept."""
+        found = [root for answer in self._answers for root in answer.roots()]
+        self.forget()
+        return found
+
+    def forget(self) -> None:
+        """Lets go of what the blocks gave."""
+        self._answers, self._look, self._seen = [], None, None
+
+    def chunks(self, size: int) -> list[tuple[int, int]]:
+        """First and last + 1 sample of each chunk."""
+        return [(start, min(start + self.samples, size)) for start in range(0, size, self.samples)]
