@@ -7,7 +7,6 @@ not count.
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,7 +85,15 @@ class Logged:
 def _state(metric: Any) -> dict[str, Any]:
     """torchmetrics' accumulated state, and what it derives from it."""
     kept = [*metric._defaults, "_update_count", "_computed"]
-    return {key: copy.deepcopy(getattr(metric, key)) for key in kept if hasattr(metric, key)}
+    return {key: _copied(getattr(metric, key)) for key in kept if hasattr(metric, key)}
+
+
+def _copied(value: Any) -> Any:
+    """A list state (predictions of an epoch, say) only grows, by tensors that stay as they are: copying those for
+    each part would take time and memory by the length of the epoch."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return [*value] if isinstance(value, list) else value
 
 
 def _joined(name: str, said: list[tuple[int, Any, dict[str, Any]]]) -> Any:

@@ -33,6 +33,7 @@ __all__ = ["ElasticStrategy"]
 class ElasticStrategy(SingleDeviceStrategy):
     """SingleDeviceStrategy whose training batches go through elastic.backward.
 
+    `device` is where the model trains, the CPU where none is named: Lightning's own `accelerator` does not choose it.
     `reduction` is what training_step's loss does over its samples, "mean" or "sum"; `weights`, if given, makes of a
     batch one number a sample where the loss divides by their sum (labels that count, say). `lull_options` are keyword
     arguments of lull.attach, such as budget= or blocks=.
@@ -107,6 +108,11 @@ class ElasticStrategy(SingleDeviceStrategy):
     def _attached(self, module: Any) -> tuple[Elastic, Logged]:
         if self.elastic is None or self._logged is None:
             _refuse(module)
+            if self._lull_options.get("tail"):
+                raise RuntimeRefusal(
+                    f"ElasticStrategy: lull_options has tail={self._lull_options['tail']!r}, want none: training_step "
+                    "would run, and log, once more for each chunk of a part; nothing was trained"
+                )
             self._logged = Logged(module)
             self.elastic = attach(module, self.optimizers[0], **self._lull_options)
             ran, logged = self.elastic.stats.ran, self._logged

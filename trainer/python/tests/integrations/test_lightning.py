@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from weather import MIB, in_small_parts, storm
 
 from lull._errors import RuntimeRefusal
+from lull.integrations._logged import Logged
 from lull.integrations.lightning import ElasticStrategy
 
 pytestmark = [
@@ -236,6 +237,41 @@ def test_what_cannot_go_in_parts_is_refused_with_a_sentence(tmp_path: Path, kind
         elastic.fit(model, data())
     for name, p in model.named_parameters():
         torch.testing.assert_close(p, before[name])
+
+
+def test_a_tail_in_chunks_is_refused(tmp_path: Path) -> None:
+    elastic = trainer(tmp_path, Small(lull_options=options(tail=1)), enable_checkpointing=False)
+    with pytest.raises(
+        RuntimeRefusal, match="lull_options has tail=1, want none: training_step would run, and log, once"
+    ):
+        elastic.fit(Model(), data())
+
+
+def test_predictions_that_a_metric_keeps_are_put_back_and_not_copied() -> None:
+    """A list state grows over an epoch: copying it for each part would cost more with each."""
+
+    class Keeps(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.all = torchmetrics.CatMetric()
+
+    module = Keeps()
+    module.all.update(torch.arange(3.0))
+    kept = module.all.value[0]
+    logged = Logged(module)
+    for counts in (False, True):
+        with logged.of_part():
+            module.all.update(torch.arange(2.0))
+            module.right.update(torch.eye(4), torch.arange(4))
+        if counts:
+            logged.committed(2)
+    with logged.of_part():
+        module.all.update(torch.arange(5.0))
+    logged._put_back()
+    assert module.all.value[0] is kept
+    assert [len(v) for v in module.all.value] == [3, 2]
+    assert int(module.right.tp.sum()) == 4
+    assert module.right._update_count == 1
 
 
 SCRIPT = """

@@ -95,11 +95,14 @@ def losses(trainer: Trainer) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def trained_alike(model: torch.nn.Module, data: Any, folder: Path, more: dict[str, Any], **extra: Any) -> Small:
+def trained_alike(
+    model: torch.nn.Module, data: Any, folder: Path, more: dict[str, Any], tail: int = 0, **extra: Any
+) -> Small:
     other = copy.deepcopy(model)
     plain = Trainer(model=other, args=arguments(folder, **more), train_dataset=data, **extra)
     plain.train()
-    ours = Small(model=model, args=arguments(folder, **more), train_dataset=data, lull_options=options(), **extra)
+    told = options(tail=tail)
+    ours = Small(model=model, args=arguments(folder, **more), train_dataset=data, lull_options=told, **extra)
     ours.train()
     assert max(ours.parts) <= 5
     assert losses(ours) == pytest.approx(losses(plain), rel=1e-3, abs=2e-4)
@@ -122,6 +125,12 @@ def trained_alike(model: torch.nn.Module, data: Any, folder: Path, more: dict[st
 def test_language_model_is_trained_as_by_the_plain_trainer(tmp_path: Path, more: dict[str, Any]) -> None:
     """SGD, so that a difference in a gradient stays one in the weights."""
     trained_alike(llama(), texts(), tmp_path, {"optim": "sgd", "learning_rate": 0.5, **more})
+
+
+def test_language_model_whose_tail_goes_in_chunks_is_trained_alike(tmp_path: Path) -> None:
+    """Its loss is inside its forward pass."""
+    more = {"optim": "sgd", "learning_rate": 0.5, "gradient_accumulation_steps": 2}
+    trained_alike(llama(), texts(), tmp_path, more, tail=2)
 
 
 def adapted(**more: Any) -> torch.nn.Module:
