@@ -44,7 +44,7 @@ lint: ## gofmt, go vet, staticcheck, ruff, mypy --strict
 bench: bench-handover bench-vllm bench-proxy bench-core ## all benchmarks
 
 bench-handover: sysdeps ## how long memory takes to come back from a running PyTorch job -> out/bench/handover.json
-	py=$$(scripts/pyenv base) && "$$py" benchmarks/handover_bench.py --python "$$py" --out out/bench/handover.json
+	py=$$(scripts/pyenv base) && "$$py" benchmarks/handover_bench.py --python "$$py" --shapes small,medium,large --storm 10000 --out out/bench/handover.json
 
 bench-vllm: sysdeps ## what the plugin lull-vllm costs and how fast it gives memory back -> out/bench/vllm.json
 	"$$(scripts/pyenv full)" benchmarks/vllm/bench.py --out out/bench/vllm.json

@@ -53,16 +53,36 @@ def figures(values: Sequence[float]) -> dict[str, Any]:
 def judge(methods: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Bar]:
     """Compares slots with next-saved, which discards always, per size."""
     bars: list[Bar] = []
-    for size, aims in AIMS_MS.items():
+    for size in methods["slots"]:
+        aims = AIMS_MS.get(size)
         slots, discard = methods["slots"][size], methods["next-saved"][size]
         for key, name in (("mean_ms", "mean"), ("p99_ms", "P99")):
             bars.append(_faster(f"{size}: {name} against next-saved", slots.get(key), discard.get(key)))
         bars.append(_lost(f"{size}: work lost per order against next-saved", slots, discard))
         seen, over = slots["n"], slots["rebounds"]
         bars.append(Bar(f"{size}: rebounds above the ceiling", "0", str(over), over == 0 if seen else None))
-        for key, name, aim in (("mean_ms", "mean", aims[0]), ("p99_ms", "P99", aims[1])):
+        for key, name, aim in (("mean_ms", "mean", aims[0]), ("p99_ms", "P99", aims[1])) if aims else ():
             bars.append(_within(f"{size}: aim, {name}", slots.get(key), aim))
     return bars
+
+
+def judge_storm(found: Mapping[str, Mapping[str, Any]]) -> list[Bar]:
+    """No rebound in any number of orders, and little work lost beside discarding always."""
+    slots = found.get("slots")
+    if slots is None:
+        return []
+    seen = len(slots["how"]) > 0
+    rebounds = Bar(
+        f"{slots['orders']} small orders: rebounds above the ceiling",
+        "0",
+        f"{slots['rebounds']} in {slots['readings']} readings",
+        slots["rebounds"] == 0 if seen else None,
+    )
+    discard = found.get("next-saved")
+    if discard is None:
+        return [rebounds]
+    ours, theirs = ({**f, "n": f["ack"]["n"]} for f in (slots, discard))
+    return [rebounds, _lost("small orders: work lost per order against next-saved", ours, theirs)]
 
 
 def _faster(name: str, ours: float | None, theirs: float | None) -> Bar:

@@ -7,6 +7,10 @@ The controller (this process, no torch in it) listens on a Unix socket as the si
 reads the job's own RssAnon + RssShmem until they are gone: decision -> device confirms. An order counts if
 at least 95 % of what it asked was physically freed; the rest are counted apart. Times are never trimmed.
 
+By model size (`--shapes small,medium,large`), bytes (`--sizes-mib 16,64`) and way (how each ack says it was met).
+`--storm N` sends N small orders more, of 1 to 8 MiB, and counts every reading above what was acked (handover_storm.py);
+bench-handover's own 10,000 are `--storm 10000`.
+
 Methods: `slots` is Lull. `next-saved` raises at the next saved tensor and discards the microbatch, always,
 as SIRIUS does. `microbatch` and `batch` wait for the end of the running microbatch or global batch.
 """
@@ -25,12 +29,17 @@ from pathlib import Path
 from typing import Any
 
 import handover_bars
+import handover_storm
 from handover_bars import figures
 from handover_link import Job
 
 MIB = 1 << 20
 METHODS = ("slots", "next-saved", "microbatch", "batch")
 SIZES_MIB = (16, 64)
+SHAPES = {"small": (128, 2), "medium": (256, 4), "large": (512, 6)}
+"""Width and layers of the job's model, by name."""
+SHAPE = "medium"
+"""The one whose figures stand at the top of the report."""
 HOLD_S = 0.03
 """How long the order stands before the memory is granted back; rebounds are looked for meanwhile."""
 
@@ -185,9 +194,27 @@ def options() -> argparse.Namespace:
     parser.add_argument("--chunk", type=int, default=5, help="orders of one method before the next takes its turn")
     parser.add_argument("--batch", type=int, default=64, help="samples in the global batch")
     parser.add_argument("--budget-mib", type=int, default=320)
+    parser.add_argument("--shapes", type=_shapes, default=[SHAPE], help=f"of {','.join(SHAPES)}; by default {SHAPE}")
+    parser.add_argument("--sizes-mib", type=_sizes, default=[*SIZES_MIB], help="bytes that orders take, in MiB")
+    parser.add_argument("--storm", type=int, default=0, help="small orders besides, a tenth as many for next-saved")
+    parser.add_argument("--storm-budget-mib", type=int, default=48, help="what they are taken from")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pin", action="store_true", help="job on the last core, controller on the others")
     return parser.parse_args()
+
+
+def _shapes(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in SHAPES]:
+        raise argparse.ArgumentTypeError(f"got {unknown[0]!r}, want some of {', '.join(SHAPES)}")
+    return names
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = [int(size) if size.isdigit() else 0 for size in text.split(",")]
+    if not all(sizes):
+        raise argparse.ArgumentTypeError(f"got {text!r}, want numbers of MiB above 0, such as 16,64")
+    return sizes
 
 
 Cells = dict[tuple[str, int], Cell]
@@ -216,14 +243,41 @@ def run_all(job: Job, cells: Cells, args: argparse.Namespace, began: float, outs
 
 
 def main() -> None:
-    """Runs all cells, judges and writes the report."""
+    """Runs all cells of each model size, judges and writes the report."""
     args = options()
-    cells: Cells = {(m, s): Cell() for m in METHODS for s in SIZES_MIB}
+    began = time.time()
+    found = {shape: run_shape(args, shape, began) for shape in args.shapes}
+    top = found.get(SHAPE) or found[args.shapes[0]]
+    report = {
+        "command": " ".join(["python", "benchmarks/handover_bench.py", *sys.argv[1:]]),
+        "machine": machine(),
+        **top,
+        "seconds": round(time.time() - began, 1),
+        "orders_wanted": wanted(args),
+        "shapes": found,
+    }
+    out = Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n")
+    for shape, one in found.items():
+        print(f"\n{shape}: {one['job']['model']}, {one['job']['parameters']} parameters")
+        print(table(one["methods"], [handover_bars.Bar(**bar) for bar in one["bars"]]))
+        for method, storm in one["storm"].items():
+            print(handover_storm.line(method, storm))
+        if not one["complete"]:
+            print(f"ended after --max-seconds {args.max_seconds:g}: n is what the table says, not what was asked for")
+    print(f"wrote {out}")
+
+
+def run_shape(args: argparse.Namespace, shape: str, began: float) -> dict[str, Any]:
+    """All cells of one model size, and its storm."""
+    cells: Cells = {(m, s): Cell() for m in METHODS for s in args.sizes_mib}
     cores = sorted(os.sched_getaffinity(0))
     pin = args.pin and len(cores) > 1
-    began = time.time()
+    width, layers = SHAPES[shape]
+    started = time.time()
     with tempfile.TemporaryDirectory() as folder:
-        script = [str(Path(__file__).with_name("handover_job.py")), str(args.batch)]
+        script = [str(Path(__file__).with_name("handover_job.py")), str(args.batch), str(width), str(layers)]
         job = Job(args.python, script, args.budget_mib * MIB, folder, cores[-1] if pin else None)
         if pin:
             os.sched_setaffinity(0, cores[:-1])
@@ -234,16 +288,23 @@ def main() -> None:
         for _ in range(64):
             outside.read(job.tell("stats"))
             job.rest(0.02)
-        complete = run_all(job, cells, args, began, outside)
+        complete = run_all(job, cells, args, started if args.max_seconds else began, outside)
+        # Small orders are told from what the job holds: little, so that they bite.
+        storm = {
+            m: handover_storm.run_storm(job, m, n, args.storm_budget_mib * MIB, args.seed, args.max_seconds)
+            for m, n in (("slots", args.storm), ("next-saved", args.storm // 10))
+            if n
+        }
         last = job.tell("stats")
         job.close()
-    summaries = {m: {f"{s}MiB": cells[(m, s)].summary() for s in SIZES_MIB} for m in METHODS}
-    bars = handover_bars.judge(summaries)
-    report = {
-        "command": " ".join(["python", "benchmarks/handover_bench.py", *sys.argv[1:]]),
-        "machine": machine(),
+        if pin:
+            os.sched_setaffinity(0, cores)
+    summaries = {m: {f"{s}MiB": cells[(m, s)].summary() for s in args.sizes_mib} for m in METHODS}
+    bars = [*handover_bars.judge(summaries), *handover_bars.judge_storm(storm)]
+    return {
         "job": {
-            "model": "byte-level GPT d256 L4 H4 T128, one torch thread",
+            "model": f"byte-level GPT d{width} L{layers} H4 T128, one torch thread",
+            "parameters": undisturbed["parameters"],
             "native_arena": undisturbed["arena"],
             "global_batch": args.batch,
             "budget_bytes": args.budget_mib * MIB,
@@ -253,19 +314,11 @@ def main() -> None:
             "arena": last["counters"],
             "floor_requests_refused": job.refused,
         },
-        "seconds": round(time.time() - began, 1),
-        "orders_wanted": wanted(args),
         "complete": complete,
         "bars": [bar.fields() for bar in bars],
         "methods": summaries,
+        "storm": storm,
     }
-    out = Path(args.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n")
-    print(table(summaries, bars))
-    if not complete:
-        print(f"ended after --max-seconds {args.max_seconds:g}: n is what the table says, not what was asked for")
-    print(f"wrote {out}")
 
 
 if __name__ == "__main__":

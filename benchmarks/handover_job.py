@@ -1,5 +1,7 @@
 """The training job that handover_bench.py takes memory from: the demo's shape, on synthetic bytes.
 
+    handover_job.py BATCH [WIDTH LAYERS]
+
 It is told on stdin how to meet orders (`release slots`) and what to say (`stats`), one word line each,
 between batches as well as inside them, so that all methods run interleaved in one process.
 """
@@ -18,35 +20,35 @@ from torch.nn import functional
 
 import lull
 
-WIDTH, HEADS, LAYERS, CONTEXT, VOCABULARY = 256, 4, 4, 128, 256
+HEADS, CONTEXT, VOCABULARY = 4, 128, 256
 
 
 class Block(nn.Module):
     """Causal attention and a feed-forward layer, normalised first."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        b, t, _ = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        b, t, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).reshape(b, t, WIDTH))
+        x = x + self.out(mixed.transpose(1, 2).reshape(b, t, width))
         out: torch.Tensor = x + self.down(functional.gelu(self.up(self.norm2(x))))
         return out
 
 
 class Gpt(nn.Module):
-    """A byte-level language model of 3.3 M parameters."""
+    """A byte-level language model: of 3.3 M parameters with 4 layers of 256."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self.token, self.position = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
+        self.token, self.position = nn.Embedding(VOCABULARY, width), nn.Embedding(CONTEXT, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.token(tokens) + self.position(torch.arange(tokens.shape[1]))
@@ -64,6 +66,8 @@ def stats(elastic: lull.Elastic) -> dict[str, Any]:
         "bytes": elastic.device.bytes(),
         "baseline": elastic.baseline,
         "floor": elastic.floor.bytes if elastic.floor else 0,
+        "parameters": sum(p.numel() for p in elastic.model.parameters()),
+        "samples_discarded": s.samples_discarded,
         "microbatch": s.microbatch,
         "microbatch_ms": s.microbatch_ms,
         "batch_ms": s.batch_ms,
@@ -89,9 +93,10 @@ def obey(elastic: lull.Elastic) -> None:
 def main() -> None:
     """Trains until stdin ends."""
     batch = int(sys.argv[1])
+    width, layers = (int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else (256, 4)
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    model = Gpt()
+    model = Gpt(width, layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     elastic = lull.attach(model, optimizer)
     data = torch.randint(0, VOCABULARY, (512, CONTEXT + 1))

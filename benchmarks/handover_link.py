@@ -100,10 +100,10 @@ class Job:
             self.conn.send(encode(Refused(self.floor, "the benchmark keeps the floor")))
         return [m for m in inbox if isinstance(m, Ack)]
 
-    def order(self, bytes: int) -> int:
+    def order(self, bytes: int, within_us: int = 0) -> int:
         """Sends a budget and returns its epoch."""
         self.epoch += 1
-        self.conn.send(encode(Budget(self.epoch, bytes)))
+        self.conn.send(encode(Budget(self.epoch, bytes, within_us)))
         return self.epoch
 
     def rest(self, seconds: float) -> None:

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
 import handover_bars
 import handover_bench
 import handover_link
+import handover_storm
 from handover_bars import figures
 
 from lull._protocol import Ack, Refused, Request, decode, encode
@@ -111,3 +112,67 @@ def test_what_is_outside_the_arena_is_a_high_reading_of_the_last_ones() -> None:
     for _ in range(10):
         seen = outside.read({"bytes": 70, "resident": 50})
     assert seen == 20
+
+
+def test_sizes_without_an_aim_are_judged_by_the_rest() -> None:
+    small = {"4MiB": {**figures([0.5]), "work_lost_per_order_s": 0.001, "rebounds": 0, "not_freed": 0}}
+    slow = {"4MiB": {**figures([9.0]), "work_lost_per_order_s": 0.1, "rebounds": 0, "not_freed": 0}}
+    assert verdicts(small, slow) == dict.fromkeys(
+        (
+            "4MiB: mean against next-saved",
+            "4MiB: P99 against next-saved",
+            "4MiB: work lost per order against next-saved",
+            "4MiB: rebounds above the ceiling",
+        ),
+        True,
+    )
+
+
+class StormyJob:
+    """Acks each order at once, holds what it acked, and every third time more than that."""
+
+    def __init__(self) -> None:
+        self.epoch, self.bytes, self.held, self._acks = 0, 0, 0, list[Ack]()
+
+    def tell(self, line: str) -> dict[str, Any]:
+        return {"baseline": 1000, "floor": 500, "lost_s": self.epoch * 0.5, "recompute_s": 0.0}
+
+    def order(self, bytes: int, within_us: int = 0) -> int:
+        self.epoch, self.bytes = self.epoch + 1, bytes
+        self._acks = [Ack(self.epoch, bytes, 0, 0, "drop")]
+        return self.epoch
+
+    def acks(self) -> list[Ack]:
+        found, self._acks = self._acks, []
+        return found
+
+    def rest(self, seconds: float) -> None: ...
+
+    def rss(self) -> int:
+        return 1500 + self.bytes + (7 if self.epoch % 3 == 0 else 0)
+
+
+def test_a_storm_counts_each_order_that_was_followed_by_more_than_its_ack() -> None:
+    found = handover_storm.run_storm(cast("handover_link.Job", StormyJob()), "slots", 9, 64 << 20, seed=1)
+    assert (found["orders"], found["how"], found["without_ack"]) == (9, {"drop": 9}, 0)
+    assert (found["rebounds"], found["worst_rebound_bytes"]) == (3, 7), "of epochs 2, 4 and so on to 18: 6, 12 and 18"
+    assert found["work_lost_s"] == 9.5, "nineteen orders, each grant included, of half a second"
+    bars = handover_bars.judge_storm({"slots": found, "next-saved": {**found, "work_lost_per_order_s": 20.0}})
+    assert [bar.met for bar in bars] == [False, True]
+    assert "3 rebounds above the ceiling (worst 7 B" in handover_storm.line("slots", found)
+    assert handover_bars.judge_storm({}) == []
+
+
+def test_shapes_and_sizes_of_the_command_line_are_checked() -> None:
+    assert handover_bench._shapes("small,large") == ["small", "large"]
+    assert handover_bench._sizes("4,16") == [4, 16]
+    for call, text, said in (
+        (handover_bench._shapes, "huge", "got 'huge', want some of small, medium, large"),
+        (handover_bench._sizes, "16,x", "got '16,x', want numbers of MiB above 0"),
+    ):
+        try:
+            call(text)
+        except argparse.ArgumentTypeError as error:
+            assert said in str(error)  # noqa: PT017  # this file needs no pytest
+        else:
+            raise AssertionError(text)

@@ -24,6 +24,7 @@ from lull._errors import (
 
 if TYPE_CHECKING:
     from lull._torch.attach import attach
+    from lull._torch.batch import whole
     from lull._torch.elastic import Elastic
 
 __all__ = [
@@ -35,9 +36,10 @@ __all__ = [
     "RankError",
     "RuntimeRefusal",
     "attach",
+    "whole",
 ]
 
-_LAZY = {"attach": "lull._torch.attach", "Elastic": "lull._torch.elastic"}
+_LAZY = {"attach": "lull._torch.attach", "Elastic": "lull._torch.elastic", "whole": "lull._torch.batch"}
 
 
 def __getattr__(name: str) -> Any:

@@ -205,8 +205,13 @@ class Agent:
             data = conn.recv()
             if data:
                 rest = self._take(conn, rest + data if rest else data)
-                if self._welcomed and not conn.hung_up():  # a dead sidecar's last lines renew no lease
-                    self._lease.heard(self._clock())
+                # A dead sidecar's last lines renew no lease.
+                if self._welcomed and not conn.hung_up() and self._lease.heard(self._clock()):
+                    self._trouble(
+                        "the sidecar is heard again after the lease ended; the connection is dropped and opened again, "
+                        "so that it grants anew"
+                    )
+                    break
             elif data is not None:
                 if not was_welcomed and not self._told and not self._closing.is_set():
                     self._trouble(

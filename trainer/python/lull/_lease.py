@@ -25,9 +25,11 @@ class Lease:
         self.started, self._ended = True, False
         self.seconds, self.heard_at = seconds, now
 
-    def heard(self, now: float) -> None:
-        """A line has come: a lease that had ended runs again."""
-        self.heard_at, self._ended = now, False
+    def heard(self, now: float) -> bool:
+        """A line has come: a lease that had ended runs again. Whether it had: what it took away comes back by an order
+        only."""
+        ended, self.heard_at, self._ended = self._ended, now, False
+        return ended
 
     def ends(self, now: float) -> bool:
         """True once for each silence, when the lease is over."""

@@ -14,6 +14,24 @@ from torch.utils import _pytree as pytree
 from lull._errors import RuntimeRefusal
 
 
+class Whole:
+    """A tensor of a batch that belongs to no sample, though its first dimension may be as long as the batch. loss_fn
+    gets the tensor itself."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+def whole(tensor: torch.Tensor) -> Any:
+    """Marks a tensor of a batch as belonging to no sample (class weights, a table of positions): every microbatch gets
+    all of it. Without the mark it is cut where its first dimension has the batch's length."""
+    if not isinstance(tensor, torch.Tensor):
+        raise RuntimeRefusal(f"lull.whole: got a {type(tensor).__name__}, want a tensor; nothing was trained")
+    return Whole(tensor)
+
+
 def _inside(leaf: Any) -> dict[Any, Any] | None:
     """What lies in a mapping or dataclass that PyTorch takes for a leaf; None for a true leaf."""
     if isinstance(leaf, Mapping):
@@ -31,6 +49,8 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(list(inside.values()))
         elif isinstance(leaf, torch.Tensor):
             yield leaf
+        elif isinstance(leaf, Whole):
+            yield leaf.tensor
 
 
 def _map(change: Callable[[Any], Any], tree: Any) -> Any:
@@ -69,10 +89,20 @@ def _again(old: Any, values: dict[Any, Any]) -> Any:
     return new
 
 
+def _wholes(tree: Any) -> Iterator[Whole]:
+    for leaf in pytree.tree_leaves(tree):
+        inside = _inside(leaf)
+        if inside is not None:
+            yield from _wholes(list(inside.values()))
+        elif isinstance(leaf, Whole):
+            yield leaf
+
+
 def batch_size(batch: Any) -> int:
     """Samples in a batch: the length of its first tensor that has a dimension."""
+    wholes = {id(w.tensor) for w in _wholes(batch)}
     for leaf in tensors_in(batch):
-        if leaf.dim() > 0:
+        if leaf.dim() > 0 and id(leaf) not in wholes:
             if leaf.shape[0] == 0:
                 break
             return int(leaf.shape[0])
@@ -83,9 +113,12 @@ def batch_size(batch: Any) -> int:
 
 
 def part(batch: Any, start: int, stop: int, size: int) -> Any:
-    """Samples start to stop: every tensor with `size` rows is cut, everything else passes along."""
+    """Samples start to stop: every tensor with `size` rows is cut, but for those marked as whole; everything else
+    passes along."""
 
     def cut(leaf: Any) -> Any:
+        if isinstance(leaf, Whole):
+            return leaf.tensor
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == size:
             return leaf[start:stop]
         return leaf
@@ -99,27 +132,50 @@ def anew(batch: Any) -> Any:
     return part(batch, 0, size, size)
 
 
-def spread_copy(batch: Any, at: Sequence[int], size: int) -> Any:
-    """Copies of the samples at these places, as sample_copy makes them."""
+def rows_of(batch: Any, size: int) -> int:
+    """How many tensors of a batch are cut."""
+    count = 0
+
+    def look(leaf: Any) -> Any:
+        nonlocal count
+        count += _is_rows(leaf, size)
+        return leaf
+
+    _map(look, batch)
+    return count
+
+
+def spread_copy(batch: Any, at: Sequence[int], size: int, *, keep: int | None = None) -> Any:
+    """Copies of the samples at these places, as sample_copy makes them; the `keep`-th tensor with rows stays whole."""
+    count = -1
 
     def copied(leaf: Any) -> Any:
+        nonlocal count
+        if isinstance(leaf, Whole):
+            return Whole(_copy(leaf.tensor))
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        rows = leaf.dim() > 0 and leaf.shape[0] == size
-        found = leaf.detach()
-        found = found.index_select(0, torch.tensor(at, device=leaf.device)) if rows else found.clone()
+        count += _is_rows(leaf, size)
+        if not _is_rows(leaf, size) or count == keep:
+            return Whole(_copy(leaf)) if leaf.dim() > 0 else _copy(leaf)  # it may have as many rows as are copied
+        found = leaf.detach().index_select(0, torch.tensor(at, device=leaf.device))
         return found.requires_grad_(leaf.requires_grad)
 
     return _map(copied, batch)
 
 
+def _is_rows(leaf: Any, size: int) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == size
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
 def sample_copy(batch: Any, stop: int, size: int) -> Any:
-    """Copies of the first samples, to try loss_fn on: what it does to them does not reach the user's batch."""
-
-    def copied(leaf: Any) -> Any:
-        return leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
-
-    return _map(copied, part(batch, 0, stop, size))
+    """Copies of the first samples, to try loss_fn on (by part or anew): what it does to them does not reach the user's
+    batch, and what belongs to no sample is whole."""
+    return spread_copy(batch, range(stop), size)
 
 
 def refuse_edits(copy: Any) -> None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from lull._errors import RuntimeRefusal
 from lull._floor import Answer
-from lull._torch.batch import batch_size, part, refuse_edits, sample_copy, tensors_in
+from lull._torch.batch import batch_size, part, refuse_edits, sample_copy, spread_copy, tensors_in
 from lull._torch.compiled import keep_out
 from lull._torch.device import Device
 from lull._torch.floor import measure
@@ -22,12 +23,13 @@ from lull._torch.foreign import refuse_hooks
 from lull._torch.grads import Gradients, buffer_bytes
 from lull._torch.hand import Hand, Pieces
 from lull._torch.leaves import Given, known_leaves
-from lull._torch.micro import LossFn
+from lull._torch.micro import LossFn, NoGradient
 from lull._torch.nature import by_nature
 from lull._torch.rise import PATIENCE_S, FloorWatch
+from lull._torch.rows import check_rows
 from lull._torch.runtime import RuntimeSide
 from lull._torch.segments import Segment
-from lull._torch.separable import check_separable, lengths
+from lull._torch.separable import check_separable, lengths, places
 from lull._torch.shares import shares
 from lull._torch.tail import Share
 from lull._torch.tail_check import check_tail
@@ -38,6 +40,10 @@ _log = logging.getLogger("lull")
 
 _NEEDS_MORE = "more than 1 value per channel"
 """In PyTorch's error where batch statistics are asked of a single sample."""
+
+
+_LOOK_S = 0.25
+"""Seconds of a batch after which what lies outside the pool is looked at again, between two of its microbatches."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,7 @@ class Elastic(RuntimeSide):
             found=self._take_off_the_excess,
             clock=clock,
         )
+        self._looked = clock()
         self._unused = Unused()
         self._count_steps()
 
@@ -176,6 +183,8 @@ class Elastic(RuntimeSide):
             before = Snapshot(self.device, self.model, None)
             try:
                 with self._caches_off():
+                    if not self._trusted:
+                        check_rows(self.model, loss_fn, batch, size)
                     check_separable(self.model, loss_fn, batch, size, reduction, weights)
             finally:
                 before.restore()
@@ -215,6 +224,7 @@ class Elastic(RuntimeSide):
         whole = False
         try:
             total = self._run(call, size, share, hand)
+            self._look_at_the_floor()  # may wait for an answer: who interrupts it finds the batch as if it had failed
             whole = True
         finally:
             if self._gradients.end_batch(whole) and not whole and hand.finished:
@@ -226,7 +236,6 @@ class Elastic(RuntimeSide):
                 )
             self.orders.end_batch()
         assert total is not None
-        self._look_at_the_floor()
         self.stats.batch(self._clock() - started, float(total))
         return total
 
@@ -235,6 +244,7 @@ class Elastic(RuntimeSide):
         self.orders.begin_batch()
         given = [*tensors_in(batch)]
         self._known, self._given = known_leaves(self._params, given), Given(given)
+        self._reached = False
         self._leaves.begin_batch()
 
     def _run(self, call: Call, size: int, share: Callable[[int, int], float], hand: Pieces) -> torch.Tensor | None:
@@ -253,7 +263,20 @@ class Elastic(RuntimeSide):
                 if loss is not None:
                     hand.done(stop - start)
                     total = loss if total is None else total + loss
+                    self._look_now_and_then()
+        if total is not None and not self._reached and not call.shared:
+            raise RuntimeRefusal(
+                "elastic.backward loss_fn: no sample of the batch has a loss that depends on the model, want one at "
+                "least, or no call for such a batch; nothing was trained"
+            )
         return total
+
+    def _look_now_and_then(self) -> None:
+        """Between two microbatches: a batch may be long."""
+        now = self._clock()
+        if now - self._looked >= _LOOK_S:
+            self._looked = now
+            self._look_at_the_floor()
 
     def _look_at_the_floor(self) -> None:
         """While no microbatch runs: what lies outside the pool may have risen."""
@@ -305,9 +328,15 @@ class Elastic(RuntimeSide):
     # ---- the floor ----
 
     def _find_floor(self, batch: Any, size: int, loss_fn: LossFn) -> None:
-        """On one sample, or on two where the model takes statistics over samples and refuses one."""
+        """On one sample, or on two where the model takes statistics over samples and refuses one. A sample that is all
+        masked says nothing: another one then."""
+        *others, last = places(size)
         try:
-            self._measure(sample_copy(batch, 1, size), loss_fn)
+            for i in others:
+                with suppress(NoGradient):
+                    self._measure(spread_copy(batch, (i,), size), loss_fn)
+                    return
+            self._measure(spread_copy(batch, (last,), size), loss_fn)
             return
         except ValueError as error:
             if size < 2 or _NEEDS_MORE not in str(error):

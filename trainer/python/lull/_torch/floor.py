@@ -10,7 +10,7 @@ from lull._errors import RuntimeRefusal
 from lull._greeting import say_bytes
 from lull._torch.batch import anew, tensors_in
 from lull._torch.dry import Floor, measure_floor
-from lull._torch.leaves import known_leaves, spared
+from lull._torch.leaves import known_leaves, refuse_hidden, spared
 from lull._torch.micro import LossFn, Microbatches, check_loss, ran_out
 from lull._torch.slots import Table
 from lull._torch.stats import Stats
@@ -102,5 +102,6 @@ def _plain_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> N
     finally:
         job._hooks.end_forward()
     check_loss(loss)
+    refuse_hidden(loss, job._known)
     with spared(job._leaves.refuse_strangers(loss, job._known)):
         loss.backward()  # type: ignore[no-untyped-call]

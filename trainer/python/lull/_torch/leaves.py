@@ -15,24 +15,48 @@ import torch
 
 from lull._errors import RuntimeRefusal
 
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
+_ACCUMULATE, _CHECKPOINT = "torch::autograd::AccumulateGrad", "CheckpointFunctionBackward"
 
 
 def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
     """The tensors whose .grad a backward pass from loss would add to."""
-    start: Any = loss.grad_fn
-    if start is None:
+    if loss.grad_fn is None:
         return [loss]
-    found: list[torch.Tensor] = []
-    todo, seen = [start], {start}
+    return [node.variable for node in _nodes(loss) if node.name() == _ACCUMULATE]
+
+
+def _nodes(loss: torch.Tensor) -> Iterator[Any]:
+    """The graph behind a tensor."""
+    start: Any = loss.grad_fn
+    todo, seen = [start] if start is not None else [], {start}
     while todo:
         node = todo.pop()
-        if node.name() == _ACCUMULATE:
-            found.append(node.variable)
+        yield node
         for after, _ in node.next_functions:
             if after is not None and after not in seen:
                 seen.add(after)
                 todo.append(after)
+
+
+def hidden_leaves(loss: torch.Tensor) -> list[torch.Tensor]:
+    """Those inside reentrant checkpoints (torch.utils.checkpoint with use_reentrant=True), whose graph is made only in
+    the backward pass: each runs once more here, which may draw random numbers and change buffers."""
+    found: list[torch.Tensor] = []
+    roots = [loss]
+    while roots:
+        for node in [*_nodes(roots.pop())]:
+            if node.name() != _CHECKPOINT or not hasattr(node, "run_function"):
+                continue
+            inputs = [*node.inputs]
+            for i, tensor in zip(node.tensor_indices, node.saved_tensors, strict=True):
+                inputs[i] = tensor.detach().requires_grad_(tensor.requires_grad)
+            with torch.enable_grad():
+                made = node.run_function(*inputs)
+            given = {*map(id, inputs)}
+            for out in made if isinstance(made, tuple) else (made,):
+                if isinstance(out, torch.Tensor) and out.grad_fn is not None:
+                    roots.append(out)
+                    found += [leaf for leaf in leaves_of(out) if id(leaf) not in given]
     return found
 
 
@@ -70,15 +94,27 @@ class Leaves:
             if before is not None and before[1] is not None:
                 leaf.grad = before[1][0]
             if before is not None or isinstance(leaf, torch.nn.Parameter):
-                raise RuntimeRefusal(
-                    f"elastic.backward loss_fn: its loss depends on a tensor of shape {tuple(leaf.shape)} that wants a "
-                    "gradient and is neither in the model nor in attach's optimizer, want it in one of them: a "
-                    "microbatch that is undone could not take its gradient back; give it to the optimizer that attach "
-                    "gets, or call requires_grad_(False) on it while this model trains; the microbatch is undone"
-                )
+                raise _stranger(leaf)
         for leaf in others:
             self._before[id(leaf)] = (weakref.ref(leaf), (None if leaf.grad is None else leaf.grad.clone(),))
         return others
+
+
+def refuse_hidden(loss: torch.Tensor, known: set[int]) -> None:
+    """Raises RuntimeRefusal for a leaf inside a reentrant checkpoint that is not `known`. It costs what the checkpoints
+    cost: for the dry step."""
+    for leaf in hidden_leaves(loss):
+        if id(leaf) not in known:
+            raise _stranger(leaf)
+
+
+def _stranger(leaf: torch.Tensor) -> RuntimeRefusal:
+    return RuntimeRefusal(
+        f"elastic.backward loss_fn: its loss depends on a tensor of shape {tuple(leaf.shape)} that wants a gradient "
+        "and is neither in the model nor in attach's optimizer, want it in one of them: a microbatch that is undone "
+        "could not take its gradient back; give it to the optimizer that attach gets, or call requires_grad_(False) "
+        "on it while this model trains; the microbatch is undone"
+    )
 
 
 class Given:

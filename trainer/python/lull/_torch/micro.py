@@ -28,7 +28,7 @@ from lull._torch.replay import Movers
 from lull._torch.segments import Segment
 from lull._torch.slots import Table
 from lull._torch.stats import Stats
-from lull._torch.tail import Share, Tail
+from lull._torch.tail import Share, Tail, is_constant
 from lull._torch.trained import trained
 from lull._torch.undo import Snapshot
 
@@ -57,6 +57,10 @@ def _drop_locals(error: BaseException) -> None:
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)
         seen = seen.__context__
+
+
+class NoGradient(RuntimeRefusal):
+    """A loss from which no backward pass can start."""
 
 
 class _Failure(NamedTuple):
@@ -110,6 +114,8 @@ class Microbatches:
         """What may get a gradient from the next backward pass, by id."""
         self._table: Table | None = None
         self._closed = False
+        self._reached = False
+        """Whether a loss of this batch depended on the model."""
         self._most = 1 << 30
         """Samples that a microbatch may have after one that should have fitted did not; doubles again."""
         self._failures = 0
@@ -218,8 +224,11 @@ class Microbatches:
             with self._hooks.outer(table):
                 loss = loss_fn(micro)
             self._hooks.end_forward()
+            if self._is_constant(loss):
+                return loss * share(0, samples)
             check_loss(loss)
             look(loss)
+            self._reached = True
             return _backward(loss, share(0, samples), scaler)
         finally:
             self._hooks.end_forward()
@@ -240,8 +249,10 @@ class Microbatches:
         blocks. `look` sees what that starts from."""
         try:
             with self._hooks.outer(table):
-                tail.trunk(loss_fn, micro)
+                constant: torch.Tensor | None = tail.trunk(loss_fn, micro)
             self._hooks.end_forward()
+            if constant is not None and self.memory.known:
+                return constant * share(0, samples)
             total: torch.Tensor | None = None
             for start, stop in tail.chunks(samples):
                 weight = share(start, stop)
@@ -250,11 +261,15 @@ class Microbatches:
                 with self._hooks.outer(table):
                     loss = tail.chunk(self.segments, loss_fn, part(micro, start, stop, samples), (start, stop, samples))
                 self._hooks.end_forward()
-                check_loss(loss)
-                self._leaves.refuse_strangers(loss, self._known | tail.known())
-                done = _backward(loss, weight, scaler)
+                if self._is_constant(loss):
+                    done = loss * weight
+                else:
+                    check_loss(loss)
+                    self._leaves.refuse_strangers(loss, self._known | tail.known())
+                    self._reached = True
+                    done = _backward(loss, weight, scaler)
+                    tail.collect(start, stop)
                 del loss
-                tail.collect(start, stop)
                 total = done if total is None else total + done
             roots = tail.roots()
             if roots:
@@ -266,6 +281,11 @@ class Microbatches:
             return total
         finally:
             tail.forget()
+
+    def _is_constant(self, loss: object) -> bool:
+        """Whether a microbatch's loss depends on no parameter: all its samples are masked, and its gradient is zero.
+        Not in the dry step, whose sample must have one; a batch without any is refused at its end."""
+        return self.memory.known and is_constant(loss)
 
     def _new_table(self) -> Table:
         fixed = {storage_key(t) for t in (*self.model.parameters(), *self._params, *self.model.buffers())}
@@ -360,6 +380,6 @@ def _backward(loss: torch.Tensor, share: float, scaler: Any) -> torch.Tensor:
 def check_loss(loss: object) -> None:
     """Raises RuntimeRefusal unless loss_fn returned what backward can start from."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise RuntimeRefusal(
+        raise NoGradient(
             "elastic.backward loss_fn: want one number that depends on the model; the microbatch is undone"
         )

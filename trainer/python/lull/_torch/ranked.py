@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from lull._errors import RankError, RuntimeRefusal
-from lull._torch.batch import batch_size, sample_copy, tensors_in
+from lull._torch.batch import anew, batch_size, sample_copy, tensors_in
 from lull._torch.elastic import Call, Elastic
 from lull._torch.exchange import add_up, beside, look_of, send, shape_of, values_of
 from lull._torch.hand import Hand, Part, SharedHand
@@ -78,7 +78,6 @@ class RankedElastic(Elastic):
             if not agreed and not isinstance(error, RankError):
                 self.meeting.fail(step, error)
             raise
-        self._look_at_the_floor()
         self._rates = [verdict.rate for verdict in all_of_them]
         self.draining = any(verdict.draining for verdict in all_of_them)
         self.stats.batch(self._clock() - started, float(loss))
@@ -237,7 +236,7 @@ class RankedElastic(Elastic):
             before = Snapshot(self.device, self.model, None)
             try:
                 with self._caches_off(), eval_mode(self.model):
-                    refuse_collectives(loss_fn, sample_copy(batch, min(size, 2), size))
+                    refuse_collectives(loss_fn, anew(sample_copy(batch, min(size, 2), size)))
             finally:
                 before.restore()
         super()._prepare(batch, size, loss_fn, reduction, weights)

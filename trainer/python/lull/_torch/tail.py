@@ -38,6 +38,12 @@ def unlike(what: str) -> RuntimeRefusal:
     )
 
 
+def is_constant(loss: object) -> bool:
+    """Whether a loss is a number that depends on no parameter: all its samples are masked, say."""
+    plain = isinstance(loss, torch.Tensor) and loss.numel() == 1 and not loss.requires_grad
+    return plain and torch.is_grad_enabled()
+
+
 class Answer:
     """What a block answered in a microbatch, and the gradient that its tensors have got so far."""
 
@@ -164,18 +170,20 @@ class Tail:
         finally:
             self._counting = False
 
-    def trunk(self, loss_fn: Callable[[Any], torch.Tensor], batch: Any, look: Any = None) -> None:
-        """The forward pass up to its last block. `look` is called with each block's answer and its arguments in a
-        chunk."""
+    def trunk(self, loss_fn: Callable[[Any], torch.Tensor], batch: Any, look: Any = None) -> Any:
+        """The forward pass up to its last block; or the whole one's loss, where it calls no block and depends on
+        nothing. `look` is called with each block's answer and its arguments in a chunk."""
         if not self.calls:
             raise unlike("no block was called outside torch.utils.checkpoint")
         self._answers, self._recording, self._look = [], True, look
         try:
-            loss_fn(batch)
+            loss = loss_fn(batch)
         except Ended:
-            return
+            return None
         finally:
             self._recording = False
+        if not self._answers and is_constant(loss):
+            return loss
         raise unlike(f"loss_fn called {len(self._answers)} blocks, where its first call had called {self.calls}")
 
     def chunk(
@@ -198,7 +206,7 @@ class Tail:
             for handle in handles:
                 handle.remove()
             self._cut = self._pending = self._output = None
-        if self._served != len(self._answers):
+        if self._served != len(self._answers) and not (self._served == 0 and is_constant(loss)):
             raise unlike(f"loss_fn called {self._served} blocks, where its first call had called {self.calls}")
         return loss
 

@@ -314,6 +314,21 @@ def test_lease_ends_at_the_min_budget_and_only_once(
     assert any(abs(sum(waits[:n]) - 10.0) < 1e-6 for n in range(1, 12))
 
 
+def test_a_sidecar_that_is_heard_again_after_the_lease_grants_anew_on_a_new_connection(
+    start: Start, sidecar: Sidecar, runtime: RecordingRuntime
+) -> None:
+    """On the old one nothing would raise what the end of the lease took, until the next order."""
+    start(Config(job="t", report_s=0.005))
+    line, _ = sidecar.welcome(heartbeat_ms=3_600_000, lease_ms=20)
+    runtime.wait_for("lease_ended")
+    line.send(Ping(1))
+    line.ended()
+    line, hello = sidecar.welcome(lease_ms=3_600_000)
+    assert hello.ceiling == 10, "what the lease left"
+    line.send(Budget(1 << 32, 700))
+    runtime.wait_for(("apply", 1 << 32, 700))
+
+
 def test_never_seen_sidecar_leaves_the_users_own_budget(
     start: Start, sidecar: Sidecar, runtime: RecordingRuntime, clock: FakeClock
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lull._errors import RuntimeRefusal
-from lull._torch.batch import batch_size, part, sample_copy
+from lull._torch.batch import anew, batch_size, part, sample_copy, tensors_in, whole
 
 pytestmark = pytest.mark.cpu
 
@@ -71,6 +71,20 @@ def test_userdict_is_cut_and_keeps_its_type_and_attributes() -> None:
     assert cut["x"].tolist() == [2, 3]
     assert cut["deep"]["pair"].x.tolist() == [2, 3]
     assert len(whole["x"]) == 6
+
+
+def test_what_is_marked_as_whole_is_never_cut_and_gives_no_size() -> None:
+    table = torch.arange(6)
+    batch = {"table": whole(table), "deep": Pair(whole(table)), "x": torch.arange(4)}
+    assert batch_size(batch) == 4
+    cut = part(batch, 0, 1, 4)
+    assert cut["table"] is table
+    assert cut["deep"].x is table
+    assert cut["x"].tolist() == [0]
+    few = sample_copy(batch, 2, 4)
+    assert anew(few)["table"].tolist() == table.tolist()
+    assert anew(few)["table"] is not table
+    assert len([*tensors_in(few)]) == 3
 
 
 def test_other_mappings_and_dataclasses_are_cut() -> None:

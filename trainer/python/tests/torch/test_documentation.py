@@ -12,7 +12,7 @@ pytestmark = pytest.mark.cpu
 
 PACKAGE = Path(__file__).parents[2]
 DOCUMENT = PACKAGE.parents[1] / "docs" / "TRAINING.md"
-RAISED = {"RuntimeRefusal", "SavedTensorEdited"}
+RAISED = {"RuntimeRefusal", "SavedTensorEdited", "NoGradient"}
 
 
 def text(node: ast.AST) -> str:

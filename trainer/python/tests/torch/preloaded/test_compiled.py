@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from lull._errors import RuntimeRefusal
 from lull._torch.kernels import Chosen, kernels_now
 
 sys.path.insert(0, str(Path(__file__).parent))
-from models import MIB, Gpt, Mlp, attach, pair_loss, text_loss
+from models import MIB, Gpt, Mlp, Recorder, attach, pair_loss, plain_step, text_loss
 
 pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("ignore")]  # of PyTorch, while it traces
 
@@ -196,3 +197,28 @@ def test_forward_ad_is_refused_by_name(level: bool, options: dict[str, Any]) -> 
     ):
         elastic.backward((torch.randn(8, 256), torch.randint(0, 8, (8,))), pair_loss(model))
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the default backend compiles with g++")
+def test_blocks_of_the_default_backend_are_the_same_bits_under_orders() -> None:
+    """Inductor's own code and its own random numbers, against the same compiled blocks in plain PyTorch."""
+    model, other = Gpt(drop=0.1, depth=2), Gpt(drop=0.1, depth=2)
+    other.load_state_dict(model.state_dict())
+    for each in (model, other):
+        for i, block in enumerate(each.blocks):
+            each.blocks[i] = torch.compile(block)
+    rec = Recorder(model, torch.optim.SGD(model.parameters(), lr=0.1), budget=64 * MIB)
+    rec.elastic._next_size = lambda left: min(left, 8)  # type: ignore[method-assign]
+    for i in range(4):
+        batch = torch.randint(0, 256, (16, 65))
+        torch.manual_seed(i)
+        rec.parts.clear()
+        with rec.storm(i, 2 * MIB, 12 * MIB, gap=(0.0002, 0.005)):
+            rec.elastic.backward(batch, text_loss(model))
+        torch.manual_seed(i)
+        plain_step(other, batch, text_loss(other), rec.parts, lambda ids, start, stop: ids[start:stop])
+        for (name, p), q in zip(model.named_parameters(), other.parameters(), strict=True):
+            assert torch.equal(p.grad, q.grad), f"{name} in batch {i}"
+        model.zero_grad()
+        other.zero_grad()
+    assert rec.elastic.stats.recomputed + rec.elastic.stats.discards > 0, "the storm never bit"

@@ -79,3 +79,54 @@ def test_what_is_not_granted_comes_off_the_pool_and_a_late_grant_gives_it_back(a
     elastic.backward(ids, text_loss(model))
     assert len(agent.asked) == 1
     del kept
+
+
+def test_a_rise_in_the_middle_of_a_batch_is_in_the_acks_before_its_end() -> None:
+    torch.manual_seed(3)
+    model = Gpt()
+    elastic = attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=GRANTED)
+    ids, acks, kept = torch.randint(0, 256, (8, 65)), list[Ack](), list[bytearray]()
+    elastic.backward(ids, text_loss(model))
+    agent = elastic.agent = Agent(Answer.REFUSED)
+    elastic.apply(Budget(1, GRANTED), acks.append)
+    elastic._next_size = lambda left: 1  # type: ignore[method-assign]
+    clock = iter(range(1, 100_000))
+    elastic._clock, elastic._looked = (lambda: next(clock)), 0.0  # each look a second after the last
+    held: list[int] = []
+
+    def loss_fn(part: torch.Tensor) -> torch.Tensor:
+        if elastic.stats.samples == 8 + 3 and not kept:
+            kept.append(bytearray(b"x" * HELD))
+        elif kept:
+            elastic.apply(Budget(2 + len(held), GRANTED - MIB), acks.append)
+            held.append(elastic.orders.allowance.excess)
+        return text_loss(model)(part)
+
+    elastic.backward(ids, loss_fn)
+    assert len(held) == 4
+    assert all(HELD // 2 < excess < HELD * 2 for excess in held), "from the next microbatch on"
+    assert agent.asked, "and it was asked for"
+
+
+def test_an_interrupt_while_the_floor_is_asked_for_leaves_no_gradient() -> None:
+    """Ctrl-C in the wait for the sidecar's answer, after the last microbatch: the batch counts as failed."""
+    torch.manual_seed(3)
+    model = Gpt()
+    elastic = attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=GRANTED)
+    ids = torch.randint(0, 256, (8, 65))
+    elastic.backward(ids, text_loss(model))
+    elastic.optimizer.zero_grad()
+
+    class Interrupted(Agent):
+        def request_floor(self, bytes: int, timeout: float) -> Answer:
+            raise KeyboardInterrupt
+
+    elastic.agent = Interrupted(Answer.LATE)
+    kept = bytearray(b"x" * HELD)
+    with pytest.raises(KeyboardInterrupt):
+        elastic.backward(ids, text_loss(model))
+    assert all(p.grad is None for p in model.parameters())
+    elastic.agent = Agent(Answer.GRANTED)
+    elastic.backward(ids, text_loss(model))
+    assert all(p.grad is not None for p in model.parameters())
+    del kept

@@ -15,7 +15,7 @@ import torch.nn as nn
 import lull
 
 sys.path.insert(0, str(Path(__file__).parent))
-from models import MIB, Gpt, Mlp, Recorder, attach, text_loss
+from models import MIB, Gpt, Mlp, Recorder, attach, text_loss, twin
 
 pytestmark = pytest.mark.cpu
 
@@ -330,4 +330,82 @@ def test_no_hook_scope_is_left_behind_however_a_forward_pass_ends() -> None:
             elastic.backward(x, lambda x: model(x).sum())
         handle.remove()
         assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    elastic.close()
+
+
+def masked_loss(model: nn.Module) -> Any:
+    """As people write it: a microbatch whose samples are all masked has a loss that depends on nothing."""
+
+    def loss_fn(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        if not batch["mask"].any():
+            return torch.zeros(())
+        each = model(batch["x"]).square().mean(1)
+        return (each * batch["mask"]).sum()
+
+    return loss_fn
+
+
+@pytest.mark.parametrize("tail", [0, 1])
+def test_a_microbatch_without_a_loss_counts_as_zero_gradient(tail: int) -> None:
+    torch.manual_seed(4)
+    model = Mlp(drop=0.0)
+    other = twin(model)
+    rec = Recorder(model, torch.optim.SGD(model.parameters(), lr=0.1), budget=64 * MIB, tail=tail)
+    rec.elastic._next_size = lambda left: min(left, 2)  # type: ignore[method-assign]
+    batch = {"x": torch.randn(8, 256), "mask": torch.tensor([0.0, 0, 1, 1, 0, 0, 1, 0])}
+    loss = rec.elastic.backward(batch, masked_loss(model), reduction="sum")
+    whole = masked_loss(other)(batch)
+    whole.backward()
+    assert loss.item() == pytest.approx(whole.item(), rel=1e-5)
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+    model.zero_grad()
+    nothing = {"x": torch.randn(8, 256), "mask": torch.zeros(8)}
+    with pytest.raises(
+        lull.RuntimeRefusal, match="no sample of the batch has a loss that depends on the model, want one"
+    ):
+        rec.elastic.backward(nothing, masked_loss(model), reduction="sum")
+    assert all(p.grad is None for p in model.parameters())
+    rec.elastic.close()
+
+
+def test_a_table_as_long_as_the_batch_is_refused_and_taken_whole_where_marked() -> None:
+    """Class weights for eight classes, and eight samples."""
+    torch.manual_seed(4)
+    model = Mlp(drop=0.0)
+    other = twin(model)
+    batch = {"x": torch.randn(8, 256), "y": torch.randint(0, 8, (8,)), "per_class": torch.rand(8) + 0.5}
+
+    def loss_of(model: nn.Module) -> Any:
+        return lambda b: nn.functional.cross_entropy(model(b["x"]), b["y"], weight=b["per_class"], reduction="sum")
+
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), budget=64 * MIB)
+    said = (
+        r"fails on 2 of 8 samples \(RuntimeError: .*tensor 3 of those with 8 rows is left whole: .*lull.whole\(tensor"
+    )
+    with pytest.raises(lull.RuntimeRefusal, match=said):
+        elastic.backward(batch, loss_of(model), reduction="sum")
+    marked = {**batch, "per_class": lull.whole(batch["per_class"])}
+    elastic._next_size = lambda left: min(left, 3)  # type: ignore[method-assign]
+    elastic.backward(marked, loss_of(model), reduction="sum")
+    loss_of(other)(batch).backward()
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+    with pytest.raises(lull.RuntimeRefusal, match=r"lull.whole: got a list, want a tensor; nothing was trained"):
+        lull.whole([1.0])
+    elastic.close()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_a_table_shorter_than_the_batch_is_whole_in_the_first_batchs_questions_too(size: int) -> None:
+    """They are asked of four samples, of two and of one: a table of as many rows belongs to none of them."""
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, size))
+    batch = {"x": torch.randn(12, 8), "y": torch.randint(0, size, (12,)), "per_class": torch.rand(size) + 0.5}
+    elastic = attach(model, torch.optim.SGD(model.parameters(), lr=0.1), budget=64 * MIB)
+    elastic.backward(
+        batch,
+        lambda b: nn.functional.cross_entropy(model(b["x"]), b["y"], weight=b["per_class"], reduction="sum"),
+        reduction="sum",
+    )
     elastic.close()

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
+from torch.utils.checkpoint import checkpoint
 
 import lull
 from lull._errors import RuntimeRefusal
@@ -50,6 +51,33 @@ def test_tensor_that_nobody_trains_here_is_refused_and_its_gradient_is_as_it_was
             assert all(p.grad is None for p in model.parameters())
         finally:
             elastic.close()
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # where the loss is asked only
+@pytest.mark.parametrize("depth", [1, 2])
+def test_tensor_inside_a_reentrant_checkpoint_is_refused_before_it_gets_a_gradient(depth: int) -> None:
+    """Its graph is made only in the backward pass; the checkpoint may lie in another."""
+    model, x = net(), torch.randn(12, 8).double()
+    scale = nn.Parameter(torch.ones(4, dtype=torch.float64))
+
+    def inner(b: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda b: model[2](b) * scale, b, use_reentrant=True)
+
+    def loss_fn(b: torch.Tensor) -> torch.Tensor:
+        b = model[1](model[0](b))
+        return (inner(b) if depth == 1 else checkpoint(inner, b, use_reentrant=True)).square().mean()
+
+    elastic = lull.attach(model, torch.optim.SGD(model.parameters(), 0.1), budget=64 * MIB, socket="")
+    try:
+        with pytest.raises(RuntimeRefusal, match=STRANGER):
+            elastic.backward(x, loss_fn)
+        assert scale.grad is None
+        assert all(p.grad is None for p in model.parameters())
+        scale.requires_grad_(False)
+        elastic.backward(x, loss_fn)
+        assert all(p.grad is not None for p in model.parameters())
+    finally:
+        elastic.close()
 
 
 @pytest.mark.parametrize("had", [False, True])
