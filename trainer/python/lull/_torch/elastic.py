@@ -28,6 +28,7 @@ from lull._torch.nature import by_nature
 from lull._torch.rise import PATIENCE_S, FloorWatch
 from lull._torch.rows import check_rows
 from lull._torch.runtime import RuntimeSide
+from lull._torch.scopes import Scopes
 from lull._torch.segments import Segment
 from lull._torch.separable import check_separable, lengths, places
 from lull._torch.shares import shares
@@ -153,14 +154,18 @@ class Elastic(RuntimeSide):
                 "elastic.backward: called while a CUDA graph is captured, want it outside: a graph is replayed at the "
                 "addresses of its capture, and orders give those back; nothing was trained"
             )
-        if not self._turn.acquire(blocking=False):
+        if self._turn.locked():
             raise RuntimeRefusal(
                 "elastic.backward: called while it runs in another thread, want one at a time; nothing was trained"
             )
-        try:
-            return self._batch(Call(batch, loss_fn, reduction, weights, scaler, shared))
-        finally:
-            self._turn.release()
+        with self._turn:
+            scopes = Scopes()
+            try:
+                return self._batch(Call(batch, loss_fn, reduction, weights, scaler, shared))
+            finally:
+                self._hooks.remove()
+                self.device.pool.enable(False)
+                scopes.restore()
 
     def _batch(self, call: Call) -> torch.Tensor:
         """What backward does once it is its turn."""

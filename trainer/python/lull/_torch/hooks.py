@@ -52,6 +52,10 @@ class SegmentHooks:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Takes all hooks off. Harmless when repeated."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

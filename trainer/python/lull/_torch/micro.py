@@ -39,9 +39,6 @@ _log = logging.getLogger("lull")
 _TRIES = 16
 """How often the smallest microbatch is undone where it should fit and no order came, before that is an error."""
 
-_LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""Never taken for what discarding a microbatch brings with it."""
-
 
 def ran_out(error: BaseException) -> bool:
     """Whether the allocator refused. PyTorch's CPU allocator raises a plain RuntimeError, and so may the driver."""
@@ -158,17 +155,18 @@ class Microbatches:
         pool.reset_peak()
         base = pool.in_use()
         started, epoch = self._pacer.working(), self.orders.epoch
-        self.orders.begin(table, samples)
         failed = False
         error: BaseException | None = None
         loss = None
         try:
+            self.orders.begin(table, samples)
             loss = self._pass(table, micro, loss_fn, share, samples, scaler, self._look)
         except Discard:
             failed = True
         except BaseException as caught:
             discarding = self.orders.discarding
-            if isinstance(caught, _LEAVING) or not (discarding or ran_out(caught)):
+            # What is no Exception (Ctrl-C, a handler's own) is never taken for what discarding brings with it.
+            if not isinstance(caught, Exception) or not (discarding or ran_out(caught)):
                 self._undo(table, snapshot)
                 if discarding:
                     self.orders.discarded(samples)

@@ -180,6 +180,27 @@ def test_storm_of_orders_changes_no_bit_and_no_microbatch_issues_a_collective() 
         assert issued == []
 
 
+def chunked(rank: int) -> Any:
+    """Each rank's own batch, its tail a sample at a time, under orders."""
+    torch.manual_seed(3)
+    model = sharded(Gpt(drop=0.0).double())
+    batch = texts(10)
+    rec = Recorder(model, torch.optim.SGD(model.parameters(), lr=0.1), budget=64 * MIB, tail=1)
+    with rec.storm(rank, 4 * MIB, 32 * MIB):
+        rec.elastic.backward(batch[:3] if rank else batch[3:], text_loss(model))
+    found = whole(model)
+    close(rec.elastic)
+    return found
+
+
+def test_a_tail_in_chunks_is_one_pass_over_shards_too() -> None:
+    torch.manual_seed(3)
+    model = Gpt(drop=0.0).double()
+    text_loss(model)(texts(10)).backward()
+    for ours in values(run(2, chunked)):
+        assert apart(ours, whole(model)) <= 1e-12
+
+
 def starved(rank: int) -> Any:
     """A shared batch of which one rank can compute nothing."""
     torch.manual_seed(3)
