@@ -95,6 +95,20 @@ func BenchmarkStepEngineSeen(b *testing.B) {
 	}
 }
 
+// BenchmarkStepWithFiftyLive is a decision with its whole forecast, as most
+// sidecars make it.
+func BenchmarkStepWithFiftyLive(b *testing.B) {
+	h := busy(b)
+	for i := 50; i < 1000; i++ {
+		h.Step(Finished{At: time.Second, ID: id(i), PromptTokens: 300, OutputTokens: 60})
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		h.Step(Tick{At: time.Second + time.Duration(i)*ms})
+	}
+}
+
 func BenchmarkStepTick(b *testing.B) {
 	h := busy(b)
 	b.ReportAllocs()

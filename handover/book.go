@@ -82,7 +82,7 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 		return
 	}
 	late := 0.0
-	if age := h.awaited(e, r.live.Mean()); promised {
+	if age := h.awaited(e, r.live.Held()); promised {
 		late = h.times.Goes(age, r.slack)
 	}
 	b := &in.book

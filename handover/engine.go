@@ -11,7 +11,7 @@ import (
 type engine struct {
 	cfg      EngineConfig
 	devices  []*device
-	pred     *kvbudget.Predictor
+	pred     *kvbudget.Forecaster
 	resident Bytes // high-water
 	held     Bytes
 	needed   Bytes // of held, by live requests
@@ -93,6 +93,9 @@ func (e *engine) room() Bytes {
 	}
 	return max(0, room)
 }
+
+// block is the bytes of one block.
+func (e *engine) block() Bytes { return e.pred.Layout().Block() }
 
 // foreign is KV in use that none of our requests explains (batch APIs, other
 // proxies): the smaller of the last two samples, since one may be read between

@@ -15,6 +15,8 @@ type Arrived struct {
 	At     At
 	ID     RequestID
 	Engine EngineID
+	// Model is the one that was asked for; answers are learned by it. It may be empty.
+	Model string
 	// PromptBytes is the length of the prompt's text in the body. The core turns
 	// it into tokens by the ratio that it learns from Finished.
 	PromptBytes int

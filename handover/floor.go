@@ -63,11 +63,11 @@ func (h *Handover) grantFloor(t *trainer, rise, own Bytes) {
 func (h *Handover) lowerForFloor(d *device, lack Bytes) Bytes {
 	got := Bytes(0)
 	for _, e := range d.engines {
-		spare := (e.bound - e.target).FloorTo(e.pred.Geometry.Block())
+		spare := (e.bound - e.target).FloorTo(e.block())
 		if lack <= got || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced || e.down {
 			continue
 		}
-		by := min(spare, (lack - got).CeilTo(e.pred.Geometry.Block()))
+		by := min(spare, (lack - got).CeilTo(e.block()))
 		h.setBound(e, e.bound-by, "floor")
 		got += by
 	}

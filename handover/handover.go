@@ -3,6 +3,7 @@ package handover
 import (
 	"fmt"
 	"sort"
+	"time"
 
 	"github.com/lull-project/lull/kvbudget"
 )
@@ -46,7 +47,10 @@ func New(cfg Config) (*Handover, error) {
 		h.devices = append(h.devices, &device{cfg: d, capacity: d.Capacity})
 	}
 	for _, c := range cfg.Engines {
-		e := newEngine(c)
+		e, err := newEngine(c, cfg.AckWithin, cfg.Horizon)
+		if err != nil {
+			return nil, fmt.Errorf("handover config: %w", err)
+		}
 		for _, id := range c.Devices {
 			d := h.device(id)
 			e.devices = append(e.devices, d)
@@ -196,19 +200,25 @@ func (h *Handover) trainer(id TrainerID) *trainer {
 	return nil
 }
 
-func newEngine(c EngineConfig) *engine {
-	g := kvbudget.Geometry{BytesPerToken: max(c.BytesPerToken, 1), BlockTokens: c.BlockTokens}
-	c.MinBound = min(max(c.MinBound, g.Block()), c.Pool)
+func newEngine(c EngineConfig, within, horizon time.Duration) (*engine, error) {
+	l := kvbudget.Layout{PerToken: max(c.BytesPerToken, 1), BlockTokens: c.BlockTokens}
+	c.MinBound = min(max(c.MinBound, l.Block()), c.Pool)
 	if c.Whole {
 		c.MinBound = 0
 	}
 	if c.Idle == 0 {
 		c.Idle = wholeIdle
 	}
-	e := &engine{cfg: c, pred: kvbudget.NewPredictor(g, c.MaxModelLen), resident: c.Resident, bound: c.Pool, mayMap: c.Pool, delay: allocDelay{given: c.AllocDelay}}
-	e.pred.Pool = c.Pool
+	e := &engine{cfg: c, resident: c.Resident, bound: c.Pool, mayMap: c.Pool, delay: allocDelay{given: c.AllocDelay}}
+	f, err := kvbudget.NewForecaster(kvbudget.ForecastConfig{
+		Layout: l, MaxModelLen: max(c.MaxModelLen, 0), Pool: c.Pool, Lead: true, Horizons: []time.Duration{lookInsured: looked(within), lookSettled: looked(horizon)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("engines.%s: %w", c.ID, err)
+	}
+	e.pred = f
 	if c.Fence == FenceStatic {
 		e.held = c.Pool
 	}
-	return e
+	return e, nil
 }

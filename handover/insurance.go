@@ -47,6 +47,9 @@ type insurance struct {
 	toTraining, toRequests float64 // what a byte more is worth to either, a second
 }
 
+// derived says that the reserve was worked out from prices.
+func (in *insurance) derived() bool { return in.why != "" && in.why != whyUnrated }
+
 // priced says that the reserve follows from prices.
 func (h *Handover) priced() bool { return h.prices.Sample > 0 && h.prices.Miss > 0 }
 
@@ -161,7 +164,7 @@ const calmWindow = time.Millisecond
 // over that comes in the middle.
 func (h *Handover) phases(e *engine, into []kvbudget.Phase, window time.Duration, share, toll float64, law *kvbudget.Arriving) {
 	e.pred.Arriving(h.now, window, law)
-	room := e.ins.base - e.pred.Grown(h.cfg.Quantile) - e.foreign()
+	room := e.ins.base - e.pred.Need() - e.foreign()
 	none, some := e.pred.Leaving(window/2 + e.ins.toll.Slack)
 	into[0] = kvbudget.Phase{Share: share * none, Toll: toll, Arriving: law, Room: room}
 	into[1] = kvbudget.Phase{Share: share * (1 - none), Toll: toll, Arriving: law, Room: room + some}

@@ -59,7 +59,7 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 // block's sign of it when requests wait and less than a block is left. What is
 // lacking is beside the bound of the sample, which may be older than the last.
 func missed(e *engine, s EngineSeen) (short, bound Bytes) {
-	block := e.pred.Geometry.Block()
+	block := e.block()
 	switch {
 	case s.Short > 0 && s.Bound > 0:
 		return s.Short, s.Bound + s.Short

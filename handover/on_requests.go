@@ -16,9 +16,10 @@ func (h *Handover) onArrived(e Arrived) {
 	}
 	h.seq++
 	r := &request{id: e.ID, engine: eng, seq: h.seq, arrived: h.now, slack: max(0, e.Slack), place: len(eng.requests)}
-	r.live = eng.pred.Admit(h.now, kvbudget.Spec{
-		PromptBytes: e.PromptBytes, PromptTokens: e.PromptTokens, MaxTokens: e.MaxTokens, Sequences: e.Sequences, Need: e.NeedBytes,
-	}, h.insured())
+	r.live = eng.pred.Arrive(h.now, kvbudget.Asked{
+		Model: e.Model, Tier: e.Tier, PromptBytes: e.PromptBytes, PromptTokens: e.PromptTokens,
+		MaxTokens: e.MaxTokens, Sequences: e.Sequences, Need: e.NeedBytes,
+	})
 	r.atEnd = eng.pred.AtEnd(r.live)
 	eng.requests = append(eng.requests, r)
 	eng.largest = max(eng.largest, r.atEnd)
@@ -34,10 +35,9 @@ func (h *Handover) onArrived(e Arrived) {
 // onProgressed takes generated tokens; requests it does not know, or holds, are
 // passed over.
 func (h *Handover) onProgressed(e Progressed) {
-	horizon := h.insured()
 	for _, p := range e.Counts {
 		if r := h.requests[p.ID]; r != nil && !r.held {
-			r.engine.pred.Progress(h.now, r.live, p.OutputTokens, horizon)
+			r.engine.pred.Progress(h.now, r.live, p.OutputTokens)
 		}
 	}
 }
@@ -54,9 +54,9 @@ func (h *Handover) onFinished(e Finished) {
 		return
 	}
 	if e.Refused {
-		r.engine.pred.Refuse(r.live)
+		r.engine.pred.Refuse(h.now, r.live)
 	} else {
-		r.engine.pred.Finish(h.now, r.live, e.PromptTokens, e.OutputTokens)
+		r.engine.pred.Finish(h.now, r.live, kvbudget.Usage{PromptTokens: e.PromptTokens, OutputTokens: e.OutputTokens})
 	}
 	h.unlist(r)
 }
@@ -66,7 +66,7 @@ func (h *Handover) forget(r *request) {
 	if r.held {
 		h.unqueue(r)
 	}
-	r.engine.pred.Drop(r.live)
+	r.engine.pred.Drop(h.now, r.live)
 	h.unlist(r)
 }
 

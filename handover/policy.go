@@ -4,33 +4,57 @@ import "time"
 
 // forecast sets the engine's two targets, in whole quanta.
 //
-// target is what the bound must cover or a shrink is ordered: the need of the
-// live requests and of what arrives until a shrink ordered then would be done
-// (insured), at the configured quantile, and the reserve. Later demand is met by
-// later orders, which is what makes lending the rest safe.
+// target is what the bound must cover or a shrink is ordered: the largest need
+// until a shrink ordered then would be done (insured), at the configured
+// quantile, and the reserve. Later demand is met by later orders, which is what
+// makes lending the rest safe. With prices the reserve alone covers who arrives:
+// what is kept for them follows from what it costs and not from a quantile.
 //
 // lend is what the bound keeps when bytes are given to training: the same, and
-// at least the mean demand after the settling time, since bytes that are
-// expected back within it are not worth two handovers.
+// at least the median of the largest need within policy.horizon, since bytes that
+// will sooner be wanted back than not are not worth two handovers.
 func (h *Handover) forecast(e *engine) {
 	if e.cfg.Fence == FenceStatic {
 		e.target, e.lend = e.cfg.Pool, e.cfg.Pool
 		return
 	}
-	demand := e.pred.Demand(h.now, h.insured(), h.cfg.Quantile) + e.foreign()
+	h.aim(e)
+	demand := e.pred.Demand(h.now, lookInsured, h.cfg.Quantile) + e.foreign()
+	if h.priced() && e.ins.derived() {
+		demand = e.pred.Need() + e.foreign() // what comes is insured by its price
+	}
 	demand = max(demand, e.missed)
-	expected := e.pred.Expected(h.now, h.settling(e)) + e.foreign()
 	if e.cfg.Whole {
 		e.target = e.clamp(demand) // what comes later is awaited by the lull
 		e.lend = e.target
 		return
 	}
+	expected := e.pred.Demand(h.now, lookSettled, 0.5) + e.foreign()
 	if h.priced() {
 		h.cover(e, demand, expected)
 		return
 	}
 	e.target = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum))
 	e.lend = max(e.target, e.clamp((expected + h.cfg.Reserve).CeilTo(h.cfg.Quantum)))
+}
+
+// The horizons of an engine's forecast: what a shrink ordered now is insured
+// against, and policy.horizon.
+const (
+	lookInsured = iota
+	lookSettled
+)
+
+// looked is a time within what a forecast looks at.
+func looked(d time.Duration) time.Duration { return min(max(d, time.Millisecond), time.Hour) }
+
+// aim points the first horizon at what is insured now. It follows in steps of a
+// quarter, so that its forecasts live to be judged.
+func (h *Handover) aim(e *engine) {
+	now, want := e.pred.Horizon(lookInsured), h.insured()
+	if want > now || want*5 < now*4 {
+		e.pred.Aim(lookInsured, looked(want+want/10))
+	}
 }
 
 // clamp keeps a bound between the largest admitted request and the pool.
@@ -63,7 +87,7 @@ func (h *Handover) settling(e *engine) time.Duration {
 		return e.ins.patience
 	}
 	wait := 16 * h.insured()
-	if perSecond, _ := e.pred.Arrivals.Rate(h.now); perSecond > 0 {
+	if perSecond := e.pred.PerSecond(); perSecond > 0 {
 		gaps := time.Duration(2 / perSecond * float64(time.Second))
 		wait = max(wait, gaps)
 	}
@@ -187,7 +211,7 @@ func (h *Handover) squeeze(d *device, over Bytes) {
 		if over <= 0 || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced {
 			continue
 		}
-		by := min(spare, over.CeilTo(e.pred.Geometry.Block()))
+		by := min(spare, over.CeilTo(e.block()))
 		if e.cfg.Whole {
 			by = spare
 		}
@@ -250,7 +274,7 @@ func (h *Handover) wishUpTo(e *engine, want Bytes) {
 	}
 	b := min(want, e.kv()+room)
 	if b < want {
-		b = e.some(b.FloorTo(e.pred.Geometry.Block()))
+		b = e.some(b.FloorTo(e.block()))
 	}
 	e.wish = max(e.wish, b)
 }

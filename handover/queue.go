@@ -10,7 +10,7 @@ import (
 type request struct {
 	id      RequestID
 	engine  *engine
-	live    *kvbudget.Live
+	live    *kvbudget.Active
 	seq     uint64
 	place   int // in engine.requests
 	arrived At
@@ -89,7 +89,7 @@ func (h *Handover) hold(r *request) {
 		wait = min(wait, h.cfg.AckWithin)
 	}
 	r.held, r.dueAt = true, h.now+wait
-	r.engine.queued += r.live.Mean()
+	r.engine.queued += r.live.Held()
 	i := len(h.queue)
 	for i > 0 && later(h.queue[i-1], r) {
 		i--
@@ -111,7 +111,7 @@ func later(a, b *request) bool {
 
 func (h *Handover) unqueue(r *request) {
 	r.held = false
-	r.engine.queued -= r.live.Mean()
+	r.engine.queued -= r.live.Held()
 	for i, x := range h.queue {
 		if x == r {
 			h.queue = append(h.queue[:i], h.queue[i+1:]...)
@@ -130,9 +130,9 @@ func (h *Handover) serveQueue() {
 	}
 	for _, r := range append([]*request(nil), h.queue...) {
 		e := r.engine
-		need := e.needsRoom() - e.queued + r.live.Mean()
+		need := e.needsRoom() - e.queued + r.live.Held()
 		if a := h.arrival; a != nil && a.engine == e {
-			need -= a.live.Mean()
+			need -= a.live.Held()
 		}
 		switch {
 		case need <= e.usable() && !h.blocked(r):

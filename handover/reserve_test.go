@@ -354,11 +354,11 @@ func TestPricedReserveFadesWithTheArrivals(t *testing.T) {
 	if w.reserve().Bytes == 0 {
 		t.Fatal("no reserve under load, so nothing to fade")
 	}
-	w.run(10 * time.Minute)
+	w.run(time.Hour) // the longest memory of arrivals is of minutes
 	before := w.wakes
-	w.run(12 * time.Minute)
+	w.run(62 * time.Minute)
 	if n, b := w.wakes-before, w.reserve().Bytes; n > 0 || b > 0 || w.budget < demoElastic-48*mib {
-		t.Errorf("after minutes without a request: %d wakes, reserve %v, budget %v", n, b, w.budget)
+		t.Errorf("after an hour without a request: %d wakes, reserve %v, budget %v", n, b, w.budget)
 	}
 }
 

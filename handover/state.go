@@ -141,7 +141,7 @@ func (h *Handover) Snapshot() State {
 	}
 	for _, r := range h.queue {
 		s.Queue = append(s.Queue, QueueState{
-			ID: r.id, Engine: r.engine.cfg.ID, Need: r.live.Mean(), Arrived: r.arrived, Slack: r.slack, DueAt: r.dueAt,
+			ID: r.id, Engine: r.engine.cfg.ID, Need: r.live.Held(), Arrived: r.arrived, Slack: r.slack, DueAt: r.dueAt,
 		})
 	}
 	return s

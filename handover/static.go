@@ -79,7 +79,7 @@ func (h *Handover) splitDevice(d *device) {
 		share := e.bound
 		if e.cfg.Fence != FenceStatic {
 			part := float64(elastic) * h.cfg.StaticKVFrac * float64(e.cfg.Pool) / float64(pools)
-			share = min(max(Bytes(part).FloorTo(e.pred.Geometry.Block()), e.cfg.MinBound), e.cfg.Pool)
+			share = min(max(Bytes(part).FloorTo(e.block()), e.cfg.MinBound), e.cfg.Pool)
 			if e.share > 0 {
 				share = min(share, e.share) // the least of its devices
 			}

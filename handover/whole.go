@@ -31,7 +31,7 @@ func (e *engine) some(b Bytes) Bytes {
 // what was configured, and two mean gaps between arrivals, as for any bound.
 func (h *Handover) lull(e *engine) time.Duration {
 	wait := max(e.cfg.Idle, 16*h.insured())
-	if perSecond, _ := e.pred.Arrivals.Rate(h.now); perSecond > 0 {
+	if perSecond := e.pred.PerSecond(); perSecond > 0 {
 		wait = max(wait, time.Duration(min(2/perSecond, time.Hour.Seconds())*float64(time.Second)))
 	}
 	return wait

@@ -5,7 +5,7 @@ import "math/bits"
 const (
 	// maxAnswerClasses bounds the memory of Answers; answers of further classes
 	// are judged by their model's, or by all.
-	maxAnswerClasses = 64
+	maxAnswerClasses = 128
 	// classPrior is how many answers a new class's prior is worth, which is the
 	// shape of the class above it.
 	classPrior = 8.0
@@ -20,15 +20,16 @@ const (
 // AnswerClass is what the length of an answer is learned by.
 type AnswerClass struct {
 	Model  string
+	Tier   string
 	limit  int8 // octave of the limit, 0 none
 	prompt int8 // pair of octaves of the prompt's tokens
 }
 
 // Answers is the length of answers as survival functions, one for each class of
-// (model, limit, prompt size), learned online. A class begins with the shape
-// that its model's answers have so far, and a model with that of all answers:
-// there is an estimate before the first sample, and a rare class leans on its
-// model.
+// (model, limit, prompt size, tier), learned online. A class begins with the
+// shape of the class above it: that of all tiers, which begins with that of its
+// model, and a model with that of all answers. So there is an estimate before
+// the first sample, and a rare class leans on its model.
 type Answers struct {
 	all     *Lengths
 	classes map[AnswerClass]*Lengths // looked up, never walked: no map order in any result
@@ -40,41 +41,60 @@ func NewAnswers() *Answers {
 }
 
 // classOf is the class of a request; a limit of 0 is none.
-func classOf(model string, limit, promptTokens int) AnswerClass {
-	c := AnswerClass{Model: model, prompt: int8(1 + bits.Len(uint(max(promptTokens, 0)))/promptStep)}
+func classOf(model, tier string, limit, promptTokens int) AnswerClass {
+	c := AnswerClass{Model: model, Tier: tier, prompt: int8(1 + bits.Len(uint(max(promptTokens, 0)))/promptStep)}
 	if limit > 0 {
 		c.limit = int8(1 + bits.Len(uint(limit))/limitStep)
 	}
 	return c
 }
 
-// Class is the survival function of a request's answer.
-func (a *Answers) Class(model string, limit, promptTokens int) *Lengths {
-	return a.class(classOf(model, limit, promptTokens), a.class(AnswerClass{Model: model}, a.all))
+// chain is the classes of a request from the widest to its own.
+func chain(model, tier string, limit, promptTokens int) (keys [3]AnswerClass, n int) {
+	own := classOf(model, tier, limit, promptTokens)
+	keys[0], keys[1], keys[2], n = AnswerClass{Model: model}, own, own, 2
+	if tier != "" {
+		keys[1].Tier, n = "", 3
+	}
+	return keys, n
 }
 
-// class finds one, or begins it with the shape of the class above.
-func (a *Answers) class(key AnswerClass, above *Lengths) *Lengths {
-	if l, ok := a.classes[key]; ok {
-		return l
+// Class is the survival function of a request's answer: that of the narrowest
+// class that has seen one. A request that merely comes makes no class, since
+// anybody can name models.
+func (a *Answers) Class(model, tier string, limit, promptTokens int) *Lengths {
+	keys, n := chain(model, tier, limit, promptTokens)
+	for i := n - 1; i >= 0; i-- {
+		if l, ok := a.classes[keys[i]]; ok {
+			return l
+		}
 	}
-	if len(a.classes) >= maxAnswerClasses {
-		return above
-	}
-	l := above.child(classPrior)
-	a.classes[key] = l
-	return l
+	return a.all
 }
 
-// Learn takes a finished answer's tokens, for its class, its model and all.
-func (a *Answers) Learn(model string, limit, promptTokens, tokens int) {
-	own, whole := a.Class(model, limit, promptTokens), a.class(AnswerClass{Model: model}, a.all)
-	own.Learn(tokens)
-	if whole != own {
-		whole.Learn(tokens)
+// Learn takes a finished answer's tokens, for its class, those above it and all.
+func (a *Answers) Learn(model, tier string, limit, promptTokens, tokens int) {
+	if tokens <= 0 {
+		return
 	}
-	if a.all != own && a.all != whole {
-		a.all.Learn(tokens)
+	keys, n := chain(model, tier, limit, promptTokens)
+	above := a.all
+	var classes [3]*Lengths
+	for i := range n { // a class begins as the one above was before this answer
+		l, ok := a.classes[keys[i]]
+		if !ok && len(a.classes) < maxAnswerClasses {
+			l = above.child(classPrior)
+			a.classes[keys[i]] = l
+		}
+		if classes[i] = l; l != nil {
+			above = l
+		}
+	}
+	a.all.Learn(tokens)
+	for _, l := range classes {
+		if l != nil {
+			l.Learn(tokens)
+		}
 	}
 }
 

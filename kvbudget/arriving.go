@@ -18,8 +18,8 @@ type needs struct {
 // needsMemory is how many of the last requests count, by weight.
 const needsMemory = 500.0
 
-func newNeeds(g Geometry) needs {
-	return needs{recent: newRecent(lengthBucket, needsMemory), block: max(g.Block(), 1)}
+func newNeeds(block Bytes) needs {
+	return needs{recent: newRecent(lengthBucket, needsMemory), block: max(block, 1)}
 }
 
 func (n *needs) bin(b Bytes) int { return bucketOf(int((b + n.block - 1) / n.block)) }
@@ -35,7 +35,7 @@ func (n *needs) take(b Bytes) {
 // Arriving is the law of the requests that arrive within a window, one after
 // another, each with its need: a negative binomial number (Poisson where counts
 // are not over-dispersed) and needs as they came of late. It is made by
-// Predictor.Arriving and answers one question, Short.
+// Forecaster.Arriving and answers one question, Short.
 type Arriving struct {
 	// Window is how far it looks, Mean the number of requests expected in it.
 	Window time.Duration
@@ -54,15 +54,15 @@ type Arriving struct {
 
 // Arriving looks at the next window. It writes into a law of the caller's: it is
 // large, and nothing is allocated.
-func (p *Predictor) Arriving(at, window time.Duration, into *Arriving) {
-	*into = Arriving{Window: window, block: float64(p.Geometry.Block())}
-	perSecond, _ := p.Arrivals.Rate(at)
-	if perSecond <= 0 || p.needs.total <= 0 || window <= 0 {
+func (f *Forecaster) Arriving(at, window time.Duration, into *Arriving) {
+	*into = Arriving{Window: window, block: float64(f.cfg.Layout.Block())}
+	c := f.rates.Ahead(at, 0, window)
+	if c.Mean <= 0 || f.needs.total <= 0 || window <= 0 {
 		return
 	}
-	into.Mean = perSecond * window.Seconds()
-	into.count(p.Arrivals.Dispersion())
-	into.weigh(&p.needs)
+	into.Mean = c.Mean
+	into.count(max(1, c.Var/c.Mean))
+	into.weigh(&f.needs)
 }
 
 // weigh fills in the law of one need.

@@ -11,8 +11,14 @@ type ForecastConfig struct {
 	Layout Layout
 	// MaxModelLen is the tokens of one request at most, 0 unknown.
 	MaxModelLen int
-	// Horizons are how far it looks; each is learned by itself.
+	// Pool, when above 0, is the engine's whole KV cache. No request needs more,
+	// whatever its client asks for.
+	Pool Bytes
+	// Horizons are how far it looks; each is learned by itself. Aim changes one.
 	Horizons []time.Duration
+	// Lead counts what live requests may grow by within the first horizon as needed
+	// now: reports of tokens come late, and a block is taken before they are seen.
+	Lead bool
 }
 
 // Validate names the key, the value and the rule of the first thing wrong.
@@ -22,6 +28,9 @@ func (c ForecastConfig) Validate() error {
 	}
 	if c.MaxModelLen < 0 {
 		return fmt.Errorf("forecast: max_model_len: got %d, want 0 (unknown) or more", c.MaxModelLen)
+	}
+	if c.Pool < 0 {
+		return fmt.Errorf("forecast: pool: got %v, want 0 (unknown) or more", c.Pool)
 	}
 	if len(c.Horizons) == 0 {
 		return errors.New("forecast: horizons: got none, want at least one")
@@ -36,27 +45,38 @@ func (c ForecastConfig) Validate() error {
 
 // Asked is a request as it arrives.
 type Asked struct {
-	Model        string
-	PromptTokens int
+	// Model and Tier tell kinds of answers apart; either may be empty.
+	Model, Tier string
+	// PromptBytes is the length of the prompt's text, PromptTokens its exact count
+	// where that is known, which replaces the estimate.
+	PromptBytes, PromptTokens int
 	// MaxTokens is the answer's limit, 0 none; Sequences the answers, 0 is 1.
 	MaxTokens, Sequences int
+	// Need, when above 0, is the request's KV at its end and replaces every estimate.
+	Need Bytes
 	// Answer is the tokens that each answer will have, where that is known; 0 is
 	// unknown.
 	Answer int
 }
+
+// Usage is what a request took by the server's own word; 0 is unknown.
+type Usage struct{ PromptTokens, OutputTokens int }
 
 // Active is one request that a Forecaster counts.
 type Active struct {
 	asked   Asked
 	limit   int // tokens of one sequence, 0 unknown
 	output  int // tokens of all sequences
+	arrived time.Duration
 	moved   time.Duration
 	held    Bytes
+	came    Bytes  // what it counts as among arrivals
+	turn    uint64 // of all arrivals
 	index   int
 	lengths *Lengths
 }
 
-// Held is what the request needs now.
+// Held is what the request needs now, its growth ahead included.
 func (r *Active) Held() Bytes { return r.held }
 
 // Forecaster predicts, for each of its horizons, the distribution of the largest
@@ -64,18 +84,22 @@ func (r *Active) Held() Bytes { return r.held }
 // the survival of answers, and those that will arrive. Every horizon's levels
 // are corrected by what came of past forecasts.
 //
-// It stands beside Predictor, which handover uses today. Memory is O(1) a
-// request; Progress allocates nothing.
+// Memory is O(1) a request; Progress allocates nothing.
 type Forecaster struct {
-	cfg     ForecastConfig
-	answers *Answers
-	rates   *Rates
-	sizes   *Lengths // needs at arrival, in units of a token's bytes
-	ranks   ranks
-	live    []*Active
-	need    Bytes
-	speed   speed
-	looks   []lookout
+	cfg       ForecastConfig
+	ratio     Ratio
+	answers   *Answers
+	rates     *Rates
+	sizes     *Lengths // needs at arrival, in units of a token's bytes
+	needs     needs    // the same, of late and in blocks, for the price of a reserve
+	flow      float64  // arrivals a second
+	turns     uint64   // requests so far
+	ranks     ranks
+	live      []*Active
+	need      Bytes
+	speed     speed
+	residence float64 // seconds of a request in the engine
+	looks     []lookout
 }
 
 // NewForecaster starts every model from its prior.
@@ -84,8 +108,8 @@ func NewForecaster(c ForecastConfig) (*Forecaster, error) {
 		return nil, err
 	}
 	f := &Forecaster{
-		cfg: c, answers: NewAnswers(), rates: NewRates(c.Horizons), sizes: NewLengths(), ranks: newRanks(),
-		speed: speed{tokens: priorTokensPerSecond, seconds: 1}, looks: make([]lookout, len(c.Horizons)),
+		cfg: c, ratio: NewRatio(), answers: NewAnswers(), rates: NewRates(c.Horizons), sizes: NewLengths(), needs: newNeeds(c.Layout.Block()),
+		ranks: newRanks(), speed: speed{tokens: priorTokensPerSecond, seconds: 1}, residence: priorResidence.Seconds(), looks: make([]lookout, len(c.Horizons)),
 	}
 	f.sizes.keep = sizeDecay
 	for i, h := range c.Horizons {
@@ -94,17 +118,31 @@ func NewForecaster(c ForecastConfig) (*Forecaster, error) {
 	return f, nil
 }
 
+// Layout is how the engine lays tokens out.
+func (f *Forecaster) Layout() Layout { return f.cfg.Layout }
+
 // Need is the KV of all live requests, and Live their number.
 func (f *Forecaster) Need() Bytes { return f.need }
 
 // Live is the number of requests that count.
 func (f *Forecaster) Live() int { return len(f.live) }
 
+// Aim makes the i-th horizon that long. What was learned of the old one stands
+// as the prior of the new.
+func (f *Forecaster) Aim(i int, horizon time.Duration) { f.looks[i].aim(horizon) }
+
+// Horizon is the i-th horizon.
+func (f *Forecaster) Horizon(i int) time.Duration { return f.looks[i].horizon }
+
 // Arrive counts a request from now on. Times never go back.
 func (f *Forecaster) Arrive(at time.Duration, a Asked) *Active {
 	f.settle(at)
-	a.Sequences, a.PromptTokens = max(a.Sequences, 1), max(a.PromptTokens, 1)
-	r := &Active{asked: a, limit: max(a.MaxTokens, 0), moved: at, index: len(f.live)}
+	if a.PromptTokens <= 0 {
+		a.PromptTokens = f.ratio.Tokens(a.PromptBytes)
+	}
+	a.Sequences, a.PromptTokens = min(max(a.Sequences, 1), f.mostSequences()), max(a.PromptTokens, 1)
+	f.turns++
+	r := &Active{asked: a, limit: max(a.MaxTokens, 0), arrived: at, moved: at, turn: f.turns, index: len(f.live)}
 	if most := f.cfg.MaxModelLen; most > 0 {
 		r.asked.PromptTokens = min(a.PromptTokens, most)
 		room := max(1, most-r.asked.PromptTokens)
@@ -112,19 +150,24 @@ func (f *Forecaster) Arrive(at time.Duration, a Asked) *Active {
 			r.limit = room
 		}
 	}
-	r.lengths = f.answers.Class(a.Model, a.MaxTokens, r.asked.PromptTokens)
+	r.lengths = f.answers.Class(a.Model, a.Tier, a.MaxTokens, r.asked.PromptTokens)
 	f.live = append(f.live, r)
 	f.hold(r)
+	r.came = r.held
 	f.rates.Add(at)
-	f.sizes.Learn(int(r.held / f.tokenBytes()))
+	f.sizes.Learn(f.sized(r))
+	f.needs.add(f.needs.bin(r.came))
 	return r
 }
+
+// sized is what a request came with, in units of a token's bytes.
+func (f *Forecaster) sized(r *Active) int { return int(r.came / f.tokenBytes()) }
 
 // Progress takes a request's total of generated tokens, never beyond its limit;
 // a total that went back is left alone.
 func (f *Forecaster) Progress(at time.Duration, r *Active, outputTokens int) {
 	if r.limit > 0 {
-		outputTokens = min(outputTokens, r.limit*r.asked.Sequences)
+		outputTokens = int(min(float64(outputTokens), float64(r.limit)*float64(r.asked.Sequences)))
 	}
 	if outputTokens <= r.output {
 		return
@@ -137,14 +180,32 @@ func (f *Forecaster) Progress(at time.Duration, r *Active, outputTokens int) {
 	f.hold(r)
 }
 
-// Finish stops counting a request and learns its answer's length: by usage, or
-// by what was seen where outputTokens is 0.
-func (f *Forecaster) Finish(at time.Duration, r *Active, outputTokens int) {
-	if outputTokens <= 0 {
-		outputTokens = r.output
+// Finish stops counting a request and learns from it: its prompt's tokens, its
+// answer's length (by what was seen where usage does not say) and how long it
+// was there.
+func (f *Forecaster) Finish(at time.Duration, r *Active, u Usage) {
+	if r.index < 0 {
+		return
 	}
 	f.Drop(at, r)
-	f.answers.Learn(r.asked.Model, r.asked.MaxTokens, r.asked.PromptTokens, outputTokens/r.asked.Sequences)
+	f.ratio.Learn(r.asked.PromptBytes, u.PromptTokens)
+	if u.OutputTokens <= 0 {
+		u.OutputTokens = r.output
+	}
+	f.answers.Learn(r.asked.Model, r.asked.Tier, r.asked.MaxTokens, r.asked.PromptTokens, u.OutputTokens/r.asked.Sequences)
+	f.residence += residenceGain * ((at - r.arrived).Seconds() - f.residence)
+}
+
+// Refuse stops counting a request that the engine would not run, and forgets that
+// it came: what it asked for says nothing about what is to come.
+func (f *Forecaster) Refuse(at time.Duration, r *Active) {
+	if r.index < 0 {
+		return
+	}
+	f.Drop(at, r)
+	f.rates.Remove(r.arrived)
+	f.sizes.forget(f.sized(r), int(f.turns-r.turn))
+	f.needs.take(r.came)
 }
 
 // Drop stops counting a request without learning from it. A second call does
@@ -162,36 +223,3 @@ func (f *Forecaster) Drop(at time.Duration, r *Active) {
 	r.index = -1
 	f.need -= r.held
 }
-
-// hold recounts a request and shows the new need to every horizon.
-func (f *Forecaster) hold(r *Active) {
-	held := f.cfg.Layout.Request(r.asked.PromptTokens + r.output)
-	if held == r.held {
-		return
-	}
-	f.need += held - r.held
-	r.held = held
-	for i := range f.looks {
-		f.looks[i].see(f.need)
-	}
-}
-
-func (f *Forecaster) settle(at time.Duration) {
-	for i := range f.looks {
-		f.looks[i].settle(at)
-	}
-}
-
-// tokenBytes is the unit of sizes.
-func (f *Forecaster) tokenBytes() Bytes { return f.cfg.Layout.PerToken + f.cfg.Layout.Windowed }
-
-// speed is the tokens a second of one sequence, by decayed sums.
-type speed struct{ tokens, seconds float64 }
-
-func (s *speed) learn(tokens float64, took time.Duration) {
-	if took > 0 {
-		s.tokens, s.seconds = s.tokens*speedDecay+tokens, s.seconds*speedDecay+took.Seconds()
-	}
-}
-
-func (s *speed) perSecond() float64 { return s.tokens / s.seconds }

@@ -22,6 +22,7 @@ func TestForecastConfigErrorsNameKeyValueAndRule(t *testing.T) {
 	for want, c := range map[string]ForecastConfig{
 		"forecast: layout: got 0 B a token":        {Horizons: testHorizons},
 		"forecast: max_model_len: got -1, want 0":  {Layout: ok.Layout, Horizons: testHorizons, MaxModelLen: -1},
+		"forecast: pool: got -1B, want 0":          {Layout: ok.Layout, Horizons: testHorizons, Pool: -1},
 		"forecast: horizons: got none":             {Layout: ok.Layout},
 		"forecast: horizons: got 1µs, want 1ms to": {Layout: ok.Layout, Horizons: []time.Duration{time.Microsecond}},
 	} {
@@ -52,7 +53,7 @@ func (d *driver) step(t *rapid.T) {
 		d.f.Progress(d.at, r, r.output+rapid.IntRange(-2, 60).Draw(t, "more"))
 	default:
 		i := which()
-		d.f.Finish(d.at, d.live[i], rapid.IntRange(0, 500).Draw(t, "output"))
+		d.f.Finish(d.at, d.live[i], Usage{OutputTokens: rapid.IntRange(0, 500).Draw(t, "output")})
 		d.f.Drop(d.at, d.live[i]) // a second time: nothing
 		d.live = append(d.live[:i], d.live[i+1:]...)
 	}
@@ -110,7 +111,7 @@ func TestSameCallsGiveSameForecasts(t *testing.T) {
 				f.Progress(at, r, r.output+1)
 			}
 			if len(live) > 12 {
-				f.Finish(at, live[0], 0)
+				f.Finish(at, live[0], Usage{})
 				live = live[1:]
 			}
 			if k%5 == 0 {
@@ -209,9 +210,73 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(500, func() {
 		at += ms
 		o := f.Outlook(at, 1)
-		_ = o.Quantile(0.95)
+		_ = o.Quantile(0.95) + f.Demand(at, 0, 0.95)
 	}); n != 0 {
 		t.Errorf("%v allocations a forecast", n)
+	}
+}
+
+// TestDemandFollowsNeedAtOnce: only the rise above it may be a moment old.
+func TestDemandFollowsNeedAtOnce(t *testing.T) {
+	f := testForecaster(t)
+	at := time.Duration(0)
+	for i := range 400 {
+		at += 37 * ms
+		r := f.Arrive(at, Asked{PromptTokens: 200 + i%7*300})
+		f.Progress(at, r, 1)
+		for h := range testHorizons {
+			f.Demand(at, h, 0.95)
+		}
+		f.Drop(at, r)
+	}
+	r := f.Arrive(at, Asked{PromptTokens: 5000})
+	for h := range testHorizons {
+		if d := f.Demand(at, h, 0.95); d < r.Held() {
+			t.Errorf("horizon %v: demand %v is below the present need %v", testHorizons[h], d, r.Held())
+		}
+	}
+	before, held := f.Demand(at, 2, 0.95), r.Held()
+	f.Drop(at, r)
+	if after := f.Demand(at, 2, 0.95); after != before-held {
+		t.Errorf("demand %v before and %v after a request left that held %v", before, after, held)
+	}
+}
+
+// TestLeadCountsTheNextTokensAsNeeded: a block is there before its tokens are seen.
+func TestLeadCountsTheNextTokensAsNeeded(t *testing.T) {
+	c := ForecastConfig{Layout: Layout{PerToken: 1 << 10, BlockTokens: 16}, Horizons: []time.Duration{40 * ms}, Lead: true}
+	f, err := NewForecaster(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := f.Arrive(0, Asked{PromptTokens: 100})
+	f.Progress(0, r, 11) // 111 of 112 tokens: two more come within 40 ms at 30 a second
+	if want := c.Layout.Request(113); r.Held() != want {
+		t.Errorf("held %v, want the next block too, %v", r.Held(), want)
+	}
+	s := f.Arrive(0, Asked{PromptTokens: 100, MaxTokens: 12})
+	f.Progress(0, s, 11)
+	if want := c.Layout.Request(112); s.Held() != want {
+		t.Errorf("held %v one token before the limit, want %v", s.Held(), want)
+	}
+}
+
+// TestAimKeepsWhatWasLearned: and forgets the forecasts that nobody can judge.
+func TestAimKeepsWhatWasLearned(t *testing.T) {
+	f := testForecaster(t)
+	at := time.Duration(0)
+	for range 300 {
+		at += 200 * ms
+		f.Finish(at, f.Arrive(at, Asked{PromptTokens: 300}), Usage{OutputTokens: 60})
+		f.Outlook(at, 1)
+	}
+	judged := f.looks[1].levels.all.count()
+	f.Aim(1, 700*ms)
+	if f.Horizon(1) != 700*ms || f.looks[1].n != 0 || f.looks[1].levels.all.count() != judged || judged == 0 {
+		t.Errorf("horizon %v, %d pending, %v judged of %v", f.Horizon(1), f.looks[1].n, f.looks[1].levels.all.count(), judged)
+	}
+	if o := f.Outlook(at, 1); o.Quantile(0.99) == 0 {
+		t.Error("nothing is expected over the new horizon")
 	}
 }
 
@@ -227,7 +292,7 @@ func loaded(b *testing.B, live int) (*Forecaster, []*Active, time.Duration) {
 		f.Progress(at, r, 1+int(150*rng.float()))
 		all = append(all, r)
 		if len(all) > live {
-			f.Finish(at, all[0], 0)
+			f.Finish(at, all[0], Usage{})
 			all = all[1:]
 		}
 		if i%10 == 0 {
@@ -265,6 +330,6 @@ func BenchmarkForecastArriveAndFinish(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		at += ms
-		f.Finish(at, f.Arrive(at, Asked{PromptTokens: 300}), 60)
+		f.Finish(at, f.Arrive(at, Asked{PromptTokens: 300}), Usage{OutputTokens: 60})
 	}
 }

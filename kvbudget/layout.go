@@ -3,11 +3,15 @@ package kvbudget
 import (
 	"errors"
 	"fmt"
+
+	"github.com/lull-project/lull/size"
 )
 
+// Bytes is memory on one device.
+type Bytes = size.Bytes
+
 // Layout is how much KV cache a model's tokens take on one device, with layers
-// that keep every token and layers that keep a window of them. Geometry is the
-// special case without windows.
+// that keep every token and layers that keep a window of them.
 type Layout struct {
 	// Source says where the numbers come from, for every report that uses them.
 	Source string
@@ -29,17 +33,6 @@ func FlatLayout(perToken Bytes, blockTokens int, source string) (Layout, error) 
 		return Layout{}, fmt.Errorf("geometry: bytes per token: got %d, want more than 0", perToken)
 	}
 	return Layout{Source: source, Kind: "given", PerToken: perToken, BlockTokens: blockTokens}, nil
-}
-
-// Layout is the geometry as a layout.
-func (g Geometry) Layout(source string) Layout {
-	return Layout{Source: source, Kind: "given", PerToken: g.BytesPerToken, BlockTokens: g.BlockTokens}
-}
-
-// Geometry is the layout for code that knows no windows: every token is charged
-// in every layer, which is never too little.
-func (l Layout) Geometry() Geometry {
-	return Geometry{BytesPerToken: l.PerToken + l.Windowed, BlockTokens: l.BlockTokens}
 }
 
 // Block is the bytes of one block in all layers.

@@ -40,7 +40,7 @@ func TestLayoutIsLearnedFromWhatComesAndGoes(t *testing.T) {
 	if _, err := e.Layout(16); err == nil || !strings.Contains(err.Error(), "learned geometry: got 0 tokens that came and went, want 2048") {
 		t.Errorf("before any move: %v", err)
 	}
-	g := Geometry{BytesPerToken: 114_688, BlockTokens: 16}
+	g := Layout{PerToken: 114_688, BlockTokens: 16}
 	const fixed = 1 << 30 // what does not follow tokens
 	tokens := 0
 	for i := range 200 {

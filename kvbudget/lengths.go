@@ -26,8 +26,7 @@ const (
 // survival function S falls evenly inside a bucket. With I(x) = ∫₀ˣ S and
 // J(x) = ∫₀ˣ 2uS(u)du kept per bucket, the tail-sum formulas
 //
-//	E[min(L,t)-g | L>g]      = (I(t)-I(g)) / S(g)
-//	E[(min(L,t)-g)² | L>g]   = (J(t)-J(g) - 2g(I(t)-I(g))) / S(g)
+//	E[min(L,t)] = I(t),  E[min(L,t)²] = J(t)
 //
 // (Feller, An Introduction to Probability Theory, vol. 2, V.6) answer every
 // question in constant time.
@@ -63,26 +62,14 @@ func (l *Lengths) Learn(tokens int) {
 	l.dirty = true
 }
 
-// More is the mean and the variance of the tokens that an answer with done
-// tokens still gets, when it ends at limit (0: no limit) and no more than most
-// are looked at. An answer longer than any seen is expected to go on to most.
-func (l *Lengths) More(done, limit, most int) (mean, variance float64) {
-	end := done + most
-	if limit > 0 {
-		end = min(end, limit)
+// forget takes back an answer that Learn took, with so many learned since.
+func (l *Lengths) forget(tokens, since int) {
+	if tokens <= 0 {
+		return
 	}
-	if end <= done || most <= 0 {
-		return 0, 0
-	}
-	sg, ig, jg := l.at(float64(done))
-	if sg < 1e-9 {
-		return float64(end - done), 0
-	}
-	_, it, jt := l.at(float64(end))
-	g := float64(done)
-	mean = (it - ig) / sg
-	second := (jt - jg - 2*g*(it-ig)) / sg
-	return mean, max(0, second-mean*mean)
+	b := bucketOf(tokens)
+	l.weight[b] = less(l.weight[b], math.Pow(l.keep, float64(since)), 1e-12)
+	l.dirty = true
 }
 
 // Quantile is the least length that a share q of answers does not exceed.

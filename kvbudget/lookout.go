@@ -3,10 +3,11 @@ package kvbudget
 import "time"
 
 // lookouts is how many forecasts of one horizon wait for their outcome at most;
-// a new one is kept when 1/lookoutsPer of the horizon has passed.
+// a new one is kept when 1/lookoutsPer of the horizon has passed, and leastApart.
 const (
 	lookouts    = 64
 	lookoutsPer = 32
+	leastApart  = 3 * time.Millisecond
 )
 
 // lookout judges the forecasts of one horizon by what came. It keeps the largest
@@ -18,6 +19,7 @@ type lookout struct {
 	head, n int
 	levels  recalibration
 	usual   usual
+	last    demand
 }
 
 type pending struct {
@@ -68,18 +70,28 @@ func (o *lookout) judge(p *pending, rise float64) {
 	o.usual.learn(rise, p.byLaw, p.byUsual, p.law.block)
 }
 
-// keep remembers a forecast, unless the last one is too near.
-func (o *lookout) keep(at time.Duration, law *peakLaw, need Bytes, regime int) {
+// keep remembers a forecast, unless the last one is too near. It returns the
+// law's rise at tunedLevel where it worked that out.
+func (o *lookout) keep(at time.Duration, law *peakLaw, need Bytes, regime int) (byLaw float64, known bool) {
 	if o.n == lookouts {
-		return
+		return 0, false
 	}
-	if o.n > 0 && at-o.ring[(o.head+o.n-1)%lookouts].at < o.horizon/lookoutsPer {
-		return
+	if o.n > 0 && at-o.ring[(o.head+o.n-1)%lookouts].at < max(o.horizon/lookoutsPer, leastApart) {
+		return 0, false
 	}
 	bar := o.levels.exceed(regime, tunedLevel)
+	byLaw = law.rise(bar)
 	o.ring[(o.head+o.n)%lookouts] = pending{
 		at: at, law: *law, need: need, regime: regime, most: need,
-		bar: bar, byLaw: law.rise(bar), byUsual: o.usual.rise(tunedLevel, law.block),
+		bar: bar, byLaw: byLaw, byUsual: o.usual.rise(tunedLevel, law.block),
 	}
 	o.n++
+	return byLaw, true
+}
+
+// aim changes the horizon. Forecasts of the old one are judged no more.
+func (o *lookout) aim(horizon time.Duration) {
+	if horizon != o.horizon {
+		o.horizon, o.head, o.n, o.last.known = horizon, 0, 0, false
+	}
 }

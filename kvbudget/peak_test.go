@@ -19,7 +19,7 @@ func drawLaw(t *rapid.T) peakLaw {
 	for _, n := range rapid.SliceOfN(rapid.IntRange(1, 5000), 0, 20).Draw(t, "sizes") {
 		sizes.Learn(n)
 	}
-	l := peakLaw{counts: r.Ahead(3000*ms, rapid.IntRange(0, 2).Draw(t, "horizon")), sizes: sizes, unit: 1000, block: 16_000}
+	l := peakLaw{counts: ahead(r, 3000*ms, rapid.IntRange(0, 2).Draw(t, "horizon")), sizes: sizes, unit: 1000, block: 16_000}
 	l.stay = rapid.Float64Range(0.05, 1).Draw(t, "stay")
 	l.grow = rapid.Float64Range(0, 1e6).Draw(t, "grow")
 	l.fall = rapid.Float64Range(0, 1e7).Draw(t, "fall")

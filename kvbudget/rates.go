@@ -19,10 +19,14 @@ const (
 	// one term with its mean and variance.
 	countTerms = 6
 	// A memory's rate is its next longer one's, worth priorArrivals, before it has
-	// seen any; the longest one's is priorRate.
+	// seen any; the longest one's is priorRate, which it forgets.
 	priorRate, priorArrivals = 1.0, 0.5
+	leastShape               = 1e-12 // keeps a rate that has faded away a number
 	// scoreMemory is the windows that an expert is judged by.
 	scoreMemory = 400.0
+	// leastWindow is the shortest window that experts are judged by: shorter ones are
+	// nearly all empty and say little for what they cost.
+	leastWindow = 100 * time.Millisecond
 	// catchUp bounds the empty windows that are scored one by one after a pause.
 	catchUp = 64
 )
@@ -35,6 +39,7 @@ const (
 // Poisson, drifting, or bursty at any of the scales.
 type Rates struct {
 	started     bool
+	watched     bool // from first on, though nobody may have come
 	first, last time.Duration
 	n           [rateCount]float64 // discounted arrivals
 	windows     []rateWindow
@@ -62,19 +67,20 @@ type Counts struct {
 	Mean, Var               float64
 }
 
-// NewRates judges its experts on windows of the given lengths.
+// NewRates judges its experts on windows of the given lengths, or leastWindow.
 func NewRates(horizons []time.Duration) *Rates {
 	r := &Rates{windows: make([]rateWindow, len(horizons))}
 	for i, h := range horizons {
-		r.windows[i].length = h
+		r.windows[i].length = max(h, leastWindow)
 	}
 	return r
 }
 
 // Add takes one arrival; at never goes back.
 func (r *Rates) Add(at time.Duration) {
+	r.watch(at)
 	if !r.started {
-		r.started, r.first, r.last = true, at, at
+		r.started, r.last = true, at
 		for i := range r.windows {
 			r.open(&r.windows[i], at)
 		}
@@ -85,6 +91,29 @@ func (r *Rates) Add(at time.Duration) {
 	}
 	for i := range r.windows {
 		r.windows[i].count++
+	}
+}
+
+// watch begins the time in which nobody came.
+func (r *Rates) watch(at time.Duration) {
+	if !r.watched {
+		r.watched, r.first = true, at
+	}
+}
+
+// Remove takes back one arrival that Add took at that time. A window that has
+// closed since was judged with it.
+func (r *Rates) Remove(at time.Duration) {
+	for i, scale := range rateScales {
+		r.n[i] = less(r.n[i], decay(r.last-at, scale), 1e-9)
+	}
+	for i := range r.windows {
+		if w := &r.windows[i]; w.start <= at && w.count > 0 {
+			w.count--
+		}
+	}
+	if r.n == ([rateCount]float64{}) {
+		r.started = false // nobody has come
 	}
 }
 
@@ -132,13 +161,17 @@ func (r *Rates) open(w *rateWindow, start time.Duration) {
 // laws are the experts' predictions as of at, which may lie between the last
 // arrival and now.
 func (r *Rates) laws(at, window time.Duration) (laws [experts]countLaw) {
-	seen := max(at-r.first, 0).Seconds()
-	rate := priorRate // of the next longer memory, the prior of each
+	seen := max(at-r.first, time.Second).Seconds() // so that a first arrival is no infinite rate
+	rate := priorRate                              // of the next longer memory, the prior of each
 	for i := rateCount - 1; i >= 0; i-- {
 		scale := rateScales[i]
 		s := scale.Seconds()
-		shape := r.n[i]*decay(at-r.last, scale) + priorArrivals
-		rate = shape / (s*(1-math.Exp(-seen/s)) + priorArrivals/rate)
+		gone, prior := math.Exp(-seen/s), priorArrivals
+		if i == rateCount-1 { // what nobody saw is forgotten too
+			prior *= gone
+		}
+		shape := max(r.n[i]*decay(at-r.last, scale)+prior, leastShape)
+		rate = shape / (s*(1-gone) + prior/rate)
 		mean := rate * window.Seconds()
 		for k, fano := range fanos {
 			laws[i*fanoCount+k] = countLaw{mean: mean, size: mean / (fano - 1 + mean/shape)}
@@ -147,15 +180,17 @@ func (r *Rates) laws(at, window time.Duration) (laws [experts]countLaw) {
 	return laws
 }
 
-// Ahead predicts the arrivals of the next i-th horizon.
-func (r *Rates) Ahead(at time.Duration, i int) (c Counts) {
+// Ahead predicts the arrivals within a horizon, by the experts as the i-th
+// window has judged them.
+func (r *Rates) Ahead(at time.Duration, i int, horizon time.Duration) (c Counts) {
+	r.watch(at)
 	if !r.started {
 		c.P[0] = 1
 		return c
 	}
 	r.advance(at)
 	w := &r.windows[i]
-	laws := r.laws(at, w.length)
+	laws := r.laws(at, horizon)
 	weights := w.weights()
 	var second float64
 	for e, law := range laws {

@@ -25,7 +25,7 @@ func TestCountsAddUpToOne(t *testing.T) {
 		r.Add(at)
 	}
 	for i := range testHorizons {
-		c := r.Ahead(at, i)
+		c := ahead(r, at, i)
 		sum, mean := c.Tail, c.Tail*c.TailMean
 		for k, p := range c.P {
 			sum, mean = sum+p, mean+p*float64(k)
@@ -44,7 +44,7 @@ func TestSteadyArrivalsAreNearPoisson(t *testing.T) {
 		at += time.Duration(-math.Log(rng.float()) * float64(200*ms))
 		r.Add(at)
 	}
-	c := r.Ahead(at, 1)
+	c := ahead(r, at, 1)
 	if c.Mean < 4 || c.Mean > 6.2 || c.Var > 2*c.Mean {
 		t.Errorf("5 arrivals a second are predicted as %v ± var %v in 1 s", c.Mean, c.Var)
 	}
@@ -57,7 +57,7 @@ func TestBurstsWidenTheCounts(t *testing.T) {
 			r.Add(time.Duration(i) * 4 * time.Second)
 		}
 	}
-	c := r.Ahead(60*4*time.Second, 1)
+	c := ahead(r, 60*4*time.Second, 1)
 	if c.Var < 4*c.Mean || c.P[0] < 0.15 {
 		t.Errorf("bursts of 20 every 4 s are predicted as %v, variance %v, none with probability %v", c.Mean, c.Var, c.P[0])
 	}
@@ -65,13 +65,13 @@ func TestBurstsWidenTheCounts(t *testing.T) {
 
 func TestNothingIsExpectedBeforeTheFirstArrivalAndLittleAfterAPause(t *testing.T) {
 	r := NewRates(testHorizons)
-	if c := r.Ahead(time.Hour, 0); c.P[0] != 1 || c.Mean != 0 {
+	if c := ahead(r, time.Hour, 0); c.P[0] != 1 || c.Mean != 0 {
 		t.Errorf("before the first arrival: %+v", c)
 	}
 	for i := range 100 {
 		r.Add(time.Duration(i) * 100 * ms)
 	}
-	if c := r.Ahead(time.Hour, 1); c.Mean > 0.2 || math.IsNaN(c.Var) {
+	if c := ahead(r, time.Hour, 1); c.Mean > 0.2 || math.IsNaN(c.Var) {
 		t.Errorf("after an hour without arrivals: %+v", c)
 	}
 }
@@ -103,5 +103,33 @@ func TestNegativeBinomialTermsAreItsProbabilities(t *testing.T) {
 		if want := math.Exp(law.log(k)); math.Abs(p-want) > 1e-9 {
 			t.Errorf("P(%d) = %v by recursion, %v by its formula", k, p, want)
 		}
+	}
+}
+
+// ahead looks one of testHorizons ahead.
+func ahead(r *Rates, at time.Duration, i int) Counts { return r.Ahead(at, i, testHorizons[i]) }
+
+// TestShortHorizonHasItsShareOfTheArrivals: whatever windows the experts are
+// judged by.
+func TestShortHorizonHasItsShareOfTheArrivals(t *testing.T) {
+	r := NewRates([]time.Duration{10 * ms})
+	at := time.Duration(0)
+	rng := lcg(3)
+	for range 4000 {
+		at += time.Duration(-math.Log(rng.float()) * float64(50*ms))
+		r.Add(at)
+	}
+	short, long := r.Ahead(at, 0, 10*ms), r.Ahead(at, 0, 100*ms)
+	if short.Mean < 0.15 || short.Mean > 0.25 || math.Abs(long.Mean-10*short.Mean) > 1e-9 {
+		t.Errorf("20/s: %v expected within 10ms, %v within 100ms", short.Mean, long.Mean)
+	}
+}
+
+// TestFirstArrivalIsNoInfiniteRate: one request says little of how many follow.
+func TestFirstArrivalIsNoInfiniteRate(t *testing.T) {
+	r := NewRates([]time.Duration{10 * ms})
+	r.Add(0)
+	if c := r.Ahead(0, 0, 10*ms); c.Mean > 0.03 {
+		t.Errorf("%v arrivals expected within 10ms of the first", c.Mean)
 	}
 }

@@ -12,6 +12,9 @@ const (
 	// forecasts of every regime, and levelPool what those are worth against the
 	// regime's own.
 	levelPrior, levelPool = 30.0, 200.0
+	// levelTrust is the forecasts that must have been judged before the prior is
+	// worth as little as levelPrior: at the start one surprise is no law.
+	levelTrust = 300.0
 
 	// A level that the histogram alone would not hold is moved, a little with each
 	// outcome, until it covers (adaptive conformal inference, Gibbs and Candès,
@@ -72,8 +75,9 @@ type blend struct {
 
 func (c *recalibration) blend(regime int) blend {
 	own, all := &c.own[regime], &c.all
-	pool := levelPool / (all.count() + levelPrior)
-	return blend{own: own.w, all: all.w, ownScale: 1 / own.unit, allScale: pool / all.unit, ofPrior: pool * levelPrior}
+	prior := max(levelPrior, levelTrust-all.count())
+	pool := levelPool / (all.count() + prior)
+	return blend{own: own.w, all: all.w, ownScale: 1 / own.unit, allScale: pool / all.unit, ofPrior: pool * prior}
 }
 
 func (m *blend) weight(b int) float64 {

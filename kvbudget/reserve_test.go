@@ -10,15 +10,23 @@ import (
 	"pgregory.net/rapid"
 )
 
-// cameBy is a predictor that has seen ten minutes of arrivals with needs of that
+// lone is a forecaster that looks a millisecond ahead.
+func lone() *Forecaster {
+	f, err := NewForecaster(ForecastConfig{Layout: Layout{PerToken: 64 << 10, BlockTokens: 32}, Horizons: []time.Duration{time.Millisecond}})
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+// cameBy is a forecaster that has seen ten minutes of arrivals with needs of that
 // law, in blocks, all of them gone again.
-func cameBy(rng *rand.Rand, perSecond float64, blocks func() float64) (*Predictor, time.Duration) {
-	p := NewPredictor(Geometry{BytesPerToken: 64 << 10, BlockTokens: 32}, 0)
+func cameBy(rng *rand.Rand, perSecond float64, blocks func() float64) (*Forecaster, time.Duration) {
+	p := lone()
 	at := time.Duration(0)
 	for range int(600 * perSecond) {
 		at += time.Duration(rng.ExpFloat64() / perSecond * float64(time.Second))
-		r := p.Admit(at, Spec{Need: Bytes(max(1, math.Ceil(blocks()))) * p.Geometry.Block()}, time.Millisecond)
-		p.Drop(r)
+		p.Drop(at, p.Arrive(at, Asked{Need: Bytes(max(1, math.Ceil(blocks()))) * p.Layout().Block()}))
 	}
 	return p, at
 }
@@ -41,7 +49,7 @@ func TestShortIsTheNumberThatASimulationFinds(t *testing.T) {
 		var law Arriving
 		p.Arriving(at, c.window, &law)
 		for _, blocks := range []float64{0, 8, 20, 60, 200} {
-			room := Bytes(blocks) * p.Geometry.Block()
+			room := Bytes(blocks) * p.Layout().Block()
 			got, want := law.Short(room), simulated(rng, law.Mean, need, blocks)
 			if want < 3e-4 {
 				continue // too rare to be counted
@@ -83,7 +91,7 @@ func TestShortFallsAsRoomGrowsAndIsEveryArrivalWithoutRoom(t *testing.T) {
 			t.Fatalf("without room %v of %v are short", got, law.Mean)
 		}
 		last := math.Inf(1)
-		for b := Bytes(0); b < 300*p.Geometry.Block(); b += p.Geometry.Block() {
+		for b := Bytes(0); b < 300*p.Layout().Block(); b += p.Layout().Block() {
 			got := law.Short(b)
 			if got > last*(1+1e-6)+1e-12 || got < 0 {
 				t.Fatalf("at %v: %v short after %v with less room", b, got, last)
@@ -167,7 +175,7 @@ func TestReserveIsTheCriticalRatioWhereNeedsAreExponential(t *testing.T) {
 	const mean = 200.0 // blocks; many, so that whole blocks hardly matter
 	need := func() float64 { return mean * rng.ExpFloat64() }
 	p, at := cameBy(rng, 20, need)
-	block := float64(p.Geometry.Block())
+	block := float64(p.Layout().Block())
 	for _, window := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond} {
 		var law Arriving
 		p.Arriving(at, window, &law)
@@ -180,7 +188,7 @@ func TestReserveIsTheCriticalRatioWhereNeedsAreExponential(t *testing.T) {
 		slices.Sort(demand)
 		for _, ratio := range []float64{0.2, 0.05, 0.01} {
 			lacking := 1.0 / (mean * block) / window.Seconds() // a toll of 1 for each mean need that is lacking
-			c := Cover{Phases: always(&law, 0), PerByte: ratio * lacking, Miss: 1, Step: p.Geometry.Block(), Most: 1 << 44}
+			c := Cover{Phases: always(&law, 0), PerByte: ratio * lacking, Miss: 1, Step: p.Layout().Block(), Most: 1 << 44}
 			got := float64(c.Choose(0)) / block
 			want := demand[int(float64(len(demand))*(1-ratio))]
 			cost := func(r float64) float64 { return c.Premium(Bytes(r*block)) + c.Loss(Bytes(r*block)) }
@@ -261,13 +269,13 @@ func BenchmarkChooseReserve(b *testing.B) {
 }
 
 func TestLeavingIsTheChanceThatNobodyDoesAndTheMeanIfSomebodyDoes(t *testing.T) {
-	p := NewPredictor(Geometry{BytesPerToken: 64 << 10, BlockTokens: 32}, 0)
+	p := lone()
 	if none, some := p.Leaving(time.Second); none != 1 || some != 0 {
 		t.Errorf("with nobody there %v, %v", none, some)
 	}
-	var live []*Live
+	var live []*Active
 	for range 4 {
-		live = append(live, p.Admit(0, Spec{Need: 100 << 20}, time.Millisecond))
+		live = append(live, p.Arrive(0, Asked{Need: 100 << 20}))
 	}
 	p.residence = 2
 	none, some := p.Leaving(time.Second)
@@ -278,23 +286,19 @@ func TestLeavingIsTheChanceThatNobodyDoesAndTheMeanIfSomebodyDoes(t *testing.T) 
 		t.Errorf("nobody leaves with %v, else %v; want %v and %v", none, some, math.Exp(-4*each), Bytes(left-grown))
 	}
 	for _, r := range live {
-		p.Drop(r)
+		p.Drop(0, r)
 	}
-	p.Admit(0, Spec{Need: 1}, time.Millisecond)
+	p.Arrive(0, Asked{Need: 1})
 	if _, some := p.Leaving(time.Second); some != 0 {
 		t.Errorf("one that grows by more than it has gives back %v", some)
 	}
 }
 
-// An engine whose tokens have no size needs nothing: no division by it.
+// Requests whose need has no size need nothing: no division by it.
 func TestRequestsThatNeedNothingAreNeverShort(t *testing.T) {
-	p := NewPredictor(Geometry{BlockTokens: 16}, 0)
-	for i := range 200 {
-		p.Drop(p.Admit(time.Duration(i)*time.Millisecond, Spec{}, time.Second))
-	}
-	var few, crowd Arriving
-	p.Arriving(200*time.Millisecond, time.Millisecond, &few)
-	p.Arriving(200*time.Millisecond, 10*time.Second, &crowd)
+	few, crowd := Arriving{Window: time.Millisecond, Mean: 0.1, block: 16}, Arriving{Window: time.Second, Mean: 1000, block: 16}
+	few.count(1)
+	crowd.count(1)
 	if few.crowd || !crowd.crowd || few.Short(0) != 0 || crowd.Short(0) != 0 {
 		t.Errorf("got %v and %v short, want none", few.Short(0), crowd.Short(0))
 	}

@@ -10,6 +10,8 @@ const (
 	// difference that the law is trusted beyond: it alone knows the state, so that
 	// it covers in light and in heavy load.
 	preference, lean = 40.0, 0.03
+	// usualLeast is the outcomes without which nothing is usual yet.
+	usualLeast = 100
 )
 
 // usual is the plain forecast that the law must beat: the quantiles of past
@@ -19,17 +21,19 @@ const (
 type usual struct {
 	rises     *Lengths // in blocks
 	law, mine float64  // decayed losses at the tuned level
+	seen      int      // outcomes, up to usualLeast
 }
 
 func newUsual() usual {
-	u := usual{rises: NewLengths()}
-	u.rises.keep = usualDecay
+	u := usual{rises: &Lengths{dirty: true, keep: usualDecay}}
+	u.rises.weight[1] = priorAnswers // no rise
 	return u
 }
 
-// share is the usual forecast's weight; none before both were seen to err.
+// share is the usual forecast's weight; none before both were seen to err
+// and enough was seen.
 func (u *usual) share() float64 {
-	if u.law <= 0 || u.mine <= 0 {
+	if u.law <= 0 || u.mine <= 0 || u.seen < usualLeast {
 		return 0
 	}
 	return 1 / (1 + math.Exp(preference*((u.mine-u.law)/min(u.law, u.mine)+lean)))
@@ -40,6 +44,7 @@ func (u *usual) rise(q, block float64) float64 { return u.rises.point(q) * block
 
 // learn takes an outcome beside what both had forecast, in bytes.
 func (u *usual) learn(rise, law, mine, block float64) {
+	u.seen = min(u.seen+1, usualLeast)
 	u.law = u.law*lossDecay + pinball(law, rise)
 	u.mine = u.mine*lossDecay + pinball(mine, rise)
 	u.rises.Learn(int(rise/block) + 1) // a rise of no block is a length of 1: 0 teaches nothing

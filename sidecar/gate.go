@@ -46,7 +46,7 @@ func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	defer stop()
 	g.loop.post(limit, input{event: func(at handover.At) handover.Event {
 		return handover.Arrived{
-			At: at, ID: id, Engine: handover.EngineID(r.Engine), PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
+			At: at, ID: id, Engine: handover.EngineID(r.Engine), Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
 			MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack,
 			Tier: tier, Promised: promised,
 		}

@@ -27,7 +27,7 @@ func TestBurstTakesMemoryFromTrainingAndGivesItBack(t *testing.T) {
 	var list []Handover
 	r.getJSON("/api/v1/handovers", &list)
 	for _, h := range list {
-		shrunk = shrunk || h.Direction == "shrink" && h.Result == "confirmed" && h.FreedBytes > 0 && h.TookUS > 0
+		shrunk = shrunk || h.Direction == "shrink" && (h.Result == "confirmed" || h.Result == "late") && h.FreedBytes > 0 && h.TookUS > 0
 	}
 	if !shrunk {
 		t.Errorf("no confirmed shrink that freed bytes among %+v", list)

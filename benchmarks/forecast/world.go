@@ -93,7 +93,7 @@ func (w *world) end(at time.Duration, j *job) {
 	w.need -= j.held
 	w.events++
 	for i, f := range w.seen {
-		f.Finish(at, j.active[i], j.output)
+		f.Finish(at, j.active[i], kvbudget.Usage{OutputTokens: j.output})
 	}
 }
 
