@@ -29,7 +29,8 @@ is the slice that comes with Lull.`,
 		Example: "  lull forecast --geometry config.json --tp 2\n  lull forecast --trace embedded --geometry 128KiB",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := readGeometry(geometry, d, &cfg); err != nil {
+			stages, err := readGeometry(geometry, d, &cfg)
+			if err != nil {
 				return usageError{err}
 			}
 			switch cfg.Trace {
@@ -37,7 +38,7 @@ is the slice that comes with Lull.`,
 				if geometry == "" {
 					return usageError{errors.New("forecast: got nothing to do, want --geometry (a config.json or bytes per token) or --trace")}
 				}
-				showGeometry(c, cfg.Layout)
+				showGeometry(c, cfg.Layout, stages)
 				return nil
 			case "embedded":
 				cfg.Trace = ""
@@ -46,7 +47,7 @@ is the slice that comes with Lull.`,
 				return usageError{err}
 			}
 			cfg.Command = strings.TrimSpace(c.CommandPath() + " " + strings.Join(args, " "))
-			_, err := forecast.Run(c.Context(), c.OutOrStdout(), cfg)
+			_, err = forecast.Run(c.Context(), c.OutOrStdout(), cfg)
 			return err
 		},
 	}
@@ -75,28 +76,43 @@ func forecastFlags(c *cobra.Command, cfg *forecast.Config, geometry *string, d *
 	f.DurationVar(&cfg.PlotFrom, "plot-from", cfg.PlotFrom, "begin the drawing this `long` into the replay")
 }
 
-// readGeometry reads bytes by hand or a config.json.
-func readGeometry(from string, d kvbudget.Deployment, cfg *forecast.Config) error {
+// readGeometry reads bytes by hand or a config.json, with its pipeline stages
+// where there are several. A replay has the layout of the fullest device.
+func readGeometry(from string, d kvbudget.Deployment, cfg *forecast.Config) (stages []kvbudget.Layout, err error) {
 	if from == "" {
-		return nil
+		return nil, nil
 	}
 	if b, err := size.Parse(from); err == nil {
-		l, err := kvbudget.FlatLayout(b, max(d.BlockTokens, 1), "given by hand")
-		cfg.Layout = l
-		return err
+		cfg.Layout, err = kvbudget.FlatLayout(b, max(d.BlockTokens, 1), "given by hand")
+		return nil, err
 	}
 	text, err := os.ReadFile(from)
 	if err != nil {
-		return fmt.Errorf("forecast: --geometry: %w; %w", err, kvbudget.ErrByHand)
+		return nil, fmt.Errorf("forecast: --geometry: %w; %w", err, kvbudget.ErrByHand)
 	}
-	cfg.Layout, err = kvbudget.ParseConfig(filepath.Base(from), text, d)
-	return err
+	name := filepath.Base(from)
+	if cfg.Layout, err = kvbudget.ParseConfig(name, text, d); err != nil || d.PP < 2 {
+		return nil, err
+	}
+	return kvbudget.ParseStages(name, text, d)
 }
 
-func showGeometry(c *cobra.Command, l kvbudget.Layout) {
+// shownTokens are the lengths of requests whose bytes are shown.
+var shownTokens = []int{1, 1024, 8192, 32768}
+
+func showGeometry(c *cobra.Command, l kvbudget.Layout, stages []kvbudget.Layout) {
 	w := c.OutOrStdout()
 	fmt.Fprintln(w, l)
-	for _, tokens := range []int{1, 1024, 8192, 32768} {
+	for _, tokens := range shownTokens {
 		fmt.Fprintf(w, "request of %5d tokens: %v\n", tokens, l.Request(tokens))
+	}
+	for s, l := range stages {
+		fmt.Fprintf(w, "stage %d: %v\n", s, l)
+	}
+	if len(stages) > 0 {
+		for _, tokens := range shownTokens {
+			s := kvbudget.Fullest(stages, tokens)
+			fmt.Fprintf(w, "request of %5d tokens: most on stage %d, %v\n", tokens, s, stages[s].Request(tokens))
+		}
 	}
 }

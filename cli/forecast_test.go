@@ -29,6 +29,27 @@ func TestForecastShowsAGeometry(t *testing.T) {
 	}
 }
 
+// TestForecastShowsEveryPipelineStage: and which of them is the fullest.
+func TestForecastShowsEveryPipelineStage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	text := strings.Replace(llama, `"num_hidden_layers":32`, `"num_hidden_layers":6,"sliding_window":1024,"layer_types":["sliding_attention","sliding_attention","sliding_attention","full_attention","full_attention","full_attention"]`, 1)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := run("forecast", "--geometry", path, "--pp", "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"stage 0: sliding, 0 B a token", "stage 1: gqa, 12288 B a token", "pp 2, kv dtype bfloat16, layers 3 to 5\n",
+		"request of     1 tokens: most on stage 0, 192.0KiB\n", "request of  8192 tokens: most on stage 1, 96.0MiB\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
 func TestForecastScoresTheEmbeddedTrace(t *testing.T) {
 	out, err := run("forecast", "--trace", "embedded", "--geometry", "64KiB")
 	if err != nil || !strings.Contains(out, "| largest need within 5s |") || !strings.Contains(out, "source: given by hand") {

@@ -23,6 +23,9 @@ type Layout struct {
 	// Window the tokens that those keep; both 0 where there are none.
 	Windowed Bytes
 	Window   int
+	// State is the bytes of one request whatever its tokens, in layers with a
+	// constant state (state space, linear attention); 0 where there are none.
+	State Bytes
 	// BlockTokens is the tokens of one block; 0 counts as 1.
 	BlockTokens int
 }
@@ -45,7 +48,7 @@ func (l Layout) Request(tokens int) Bytes {
 	if tokens <= 0 {
 		return 0
 	}
-	b := l.whole(tokens) * l.PerToken
+	b := l.State + l.whole(tokens)*l.PerToken
 	if l.Windowed > 0 {
 		b += l.whole(min(tokens, l.Window)) * l.Windowed
 	}
@@ -60,7 +63,7 @@ func (l Layout) Prefill(tokens, batched int) Bytes {
 	if tokens <= 0 {
 		return 0
 	}
-	b := l.whole(tokens) * l.PerToken
+	b := l.State + l.whole(tokens)*l.PerToken
 	if l.Windowed > 0 {
 		keep := l.whole(min(tokens, l.Window-1+max(batched, 1)))
 		b += min(keep+Bytes(l.blockTokens()), l.whole(tokens)+Bytes(l.blockTokens())) * l.Windowed
@@ -73,6 +76,9 @@ func (l Layout) String() string {
 	s := fmt.Sprintf("%s, %d B a token (%v), %v a block of %d tokens", l.Kind, l.PerToken, l.PerToken, l.Block(), l.blockTokens())
 	if l.Windowed > 0 {
 		s += fmt.Sprintf(", and %d B a token in a window of %d tokens (%v at most)", l.Windowed, l.Window, l.Windowed*Bytes(l.Window))
+	}
+	if l.State > 0 {
+		s += fmt.Sprintf(", and %v a request", l.State)
 	}
 	return s + "; source: " + l.Source
 }

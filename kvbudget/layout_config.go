@@ -53,38 +53,23 @@ type modelConfig struct {
 	LayerTypes      []string `json:"layer_types"`
 	Pattern         *int     `json:"sliding_window_pattern"`
 	MaxPositions    *int     `json:"max_position_embeddings"`
-	name            string
+	stateConfig
+	name string
 }
 
-// ParseConfig reads the layout from a config.json; name begins its errors.
+// ParseConfig reads the layout from a config.json; name begins its errors. With
+// pipeline stages it is that of the fullest device, which ParseStages tells apart.
 // Formulas: servers' own (vLLM, v1/kv_cache_interface.py).
 func ParseConfig(name string, text []byte, d Deployment) (Layout, error) {
-	c, err := decodeConfig(name, text)
+	c, l, element, err := readConfig(name, text, d)
 	if err != nil {
 		return Layout{}, err
 	}
-	if err := c.bound(d); err != nil {
-		return Layout{}, err
-	}
-	element, err := c.elementBytes(d.KVDType)
+	kinds, err := c.kinds(d)
 	if err != nil {
 		return Layout{}, err
 	}
-	l := Layout{BlockTokens: d.BlockTokens, Source: c.source(d)}
-	if l.BlockTokens == 0 {
-		l.BlockTokens = defaultBlockTokens
-	}
-	if c.Layers == nil {
-		return Layout{}, c.missing("num_hidden_layers")
-	}
-	if *c.Layers < 1 {
-		return Layout{}, c.bad("num_hidden_layers", *c.Layers, "at least 1")
-	}
-	if c.LoraRank != nil && *c.LoraRank > 0 {
-		l, err = c.latent(l, d, element)
-	} else {
-		l, err = c.heads(l, d, element)
-	}
+	l, err = c.layout(l, d, element, kinds, max(d.PP, 1))
 	if err != nil {
 		return Layout{}, err
 	}
@@ -92,6 +77,60 @@ func ParseConfig(name string, text []byte, d Deployment) (Layout, error) {
 		return Layout{}, fmt.Errorf("%s: bytes per token: got %d, want 1 to %d; %w", name, b, maxPerToken, ErrByHand)
 	}
 	return l, nil
+}
+
+// readConfig is what is known before the layers are counted.
+func readConfig(name string, text []byte, d Deployment) (c modelConfig, l Layout, element float64, err error) {
+	if c, err = decodeConfig(name, text); err != nil {
+		return c, l, 0, err
+	}
+	if err = c.bound(d); err != nil {
+		return c, l, 0, err
+	}
+	if element, err = c.elementBytes(d.KVDType); err != nil {
+		return c, l, 0, err
+	}
+	l = Layout{BlockTokens: d.BlockTokens, Source: c.source(d)}
+	if l.BlockTokens == 0 {
+		l.BlockTokens = defaultBlockTokens
+	}
+	switch {
+	case c.Layers == nil:
+		return c, l, 0, c.missing("num_hidden_layers")
+	case *c.Layers < 1:
+		return c, l, 0, c.bad("num_hidden_layers", *c.Layers, "at least 1")
+	}
+	return c, l, element, nil
+}
+
+// layout is that of those layers, spread over so many stages.
+func (c modelConfig) layout(l Layout, d Deployment, element float64, kinds []layerKind, pp int) (Layout, error) {
+	n := count(kinds)
+	var err error
+	if c.LoraRank != nil && *c.LoraRank > 0 {
+		l, err = c.latent(l, d, element, perStage(n[keepsAll]+n[keepsWindow], pp))
+	} else {
+		l, err = c.heads(l, d, element, n[keepsAll], n[keepsWindow], pp)
+	}
+	for _, k := range []layerKind{keepsMamba, keepsLinear} {
+		if err != nil || n[k] == 0 {
+			continue
+		}
+		var b Bytes
+		b, err = c.stateBytes(k, d.TP, stateElement(c))
+		l.State += b * Bytes(perStage(n[k], pp))
+		l.Kind = "hybrid"
+	}
+	return l, err
+}
+
+// stateElement is the model's own precision, in which a state is kept whatever the
+// KV's dtype is; 2 bytes where it names none that is known.
+func stateElement(c modelConfig) float64 {
+	if e, err := c.elementBytes(""); err == nil {
+		return e
+	}
+	return 2
 }
 
 // decodeConfig looks for the text model of a multimodal config too.
@@ -139,7 +178,7 @@ func (c modelConfig) bound(d Deployment) error {
 
 // latent is MLA: one compressed vector a token and layer, the same on every
 // tensor-parallel device.
-func (c modelConfig) latent(l Layout, d Deployment, element float64) (Layout, error) {
+func (c modelConfig) latent(l Layout, d Deployment, element float64, layers int) (Layout, error) {
 	if c.RopeDim == nil {
 		return Layout{}, c.missing("qk_rope_head_dim")
 	}
@@ -147,12 +186,12 @@ func (c modelConfig) latent(l Layout, d Deployment, element float64) (Layout, er
 	if d.KVDType == "fp8_ds_mla" {
 		row = mlaRowBytes
 	}
-	l.Kind, l.PerToken = "mla", Bytes(perStage(*c.Layers, d.PP))*row
+	l.Kind, l.PerToken = "mla", Bytes(layers)*row
 	return l, nil
 }
 
 // heads is MHA and GQA, with or without windows.
-func (c modelConfig) heads(l Layout, d Deployment, element float64) (Layout, error) {
+func (c modelConfig) heads(l Layout, d Deployment, element float64, full, windowed, pp int) (Layout, error) {
 	if d.KVDType == "fp8_ds_mla" {
 		return Layout{}, fmt.Errorf("%s: kv dtype fp8_ds_mla: got a model without kv_lora_rank, want one with MLA", c.name)
 	}
@@ -168,10 +207,6 @@ func (c modelConfig) heads(l Layout, d Deployment, element float64) (Layout, err
 	if strings.HasSuffix(d.KVDType, "_per_token_head") {
 		row += Bytes(2 * 4 * perDevice) // a float32 scale for each head of K and of V
 	}
-	full, windowed, err := c.split(d)
-	if err != nil {
-		return Layout{}, err
-	}
 	l.Kind = "gqa"
 	if c.Heads == nil || kv == *c.Heads {
 		l.Kind = "mha"
@@ -179,7 +214,7 @@ func (c modelConfig) heads(l Layout, d Deployment, element float64) (Layout, err
 	if d.PadGroups && windowed > 0 && full > 0 {
 		windowed = (windowed + full - 1) / full * full
 	}
-	full, windowed = perStage(full, d.PP), perStage(windowed, d.PP)
+	full, windowed = perStage(full, pp), perStage(windowed, pp)
 	l.PerToken = Bytes(full) * row
 	if windowed > 0 {
 		l.Kind, l.Windowed, l.Window = "sliding", Bytes(windowed)*row, *c.Window

@@ -36,61 +36,90 @@ func (c modelConfig) elementBytes(kv string) (float64, error) {
 	return size, nil
 }
 
-// split counts the layers that keep every token and those that keep a window.
-// Layers of other kinds (state-space, linear attention) hold no KV a token.
-func (c modelConfig) split(d Deployment) (full, windowed int, err error) {
+// kinds is what each layer keeps.
+func (c modelConfig) kinds(d Deployment) ([]layerKind, error) {
 	n := *c.Layers
 	if len(c.LayerTypes) > 0 && len(c.LayerTypes) != n {
-		return 0, 0, fmt.Errorf("%s: layer_types: got %d, want num_hidden_layers, %d; %w", c.name, len(c.LayerTypes), n, ErrByHand)
+		return nil, fmt.Errorf("%s: layer_types: got %d, want num_hidden_layers, %d; %w", c.name, len(c.LayerTypes), n, ErrByHand)
+	}
+	kinds := make([]layerKind, n)
+	windowed := 0
+	for i := range kinds {
+		var err error
+		if kinds[i], err = c.kind(i); err != nil {
+			return nil, err
+		}
+		if kinds[i] != keepsWindow {
+			continue
+		}
+		if windowed++; d.KeepAll {
+			kinds[i] = keepsAll
+		}
+	}
+	if n := count(kinds); n[keepsAll]+n[keepsWindow] == 0 {
+		return nil, fmt.Errorf("%s: layer_types: got no layer with attention, want one; %w", c.name, ErrByHand)
+	}
+	if windowed > 0 && (c.Window == nil || *c.Window == 0) {
+		return nil, c.missing("sliding_window")
+	}
+	return kinds, nil
+}
+
+// kind is that of layer i.
+func (c modelConfig) kind(i int) (layerKind, error) {
+	every := func(period int) layerKind { // every period-th layer keeps everything
+		if (i+1)%period == 0 {
+			return keepsAll
+		}
+		return keepsWindow
 	}
 	switch {
 	case len(c.LayerTypes) > 0:
-		full, windowed, err = c.byType()
+		return c.named(i)
+	case c.AttnPeriod != nil && *c.AttnPeriod > 1: // Jamba
+		offset := 0
+		if c.AttnOffset != nil {
+			offset = *c.AttnOffset
+		}
+		if i%*c.AttnPeriod == offset {
+			return keepsAll, nil
+		}
+		return keepsMamba, nil
+	case c.FullInterval != nil && *c.FullInterval > 1: // Qwen3-Next
+		if every(*c.FullInterval) == keepsAll {
+			return keepsAll, nil
+		}
+		return keepsLinear, nil
 	case c.Window == nil || *c.Window == 0 || c.UseWindow != nil && !*c.UseWindow:
-		return n, 0, nil
-	case c.Pattern != nil && *c.Pattern > 1: // every pattern-th layer keeps everything
-		full = n / *c.Pattern
-		windowed = n - full
+		return keepsAll, nil
+	case c.Pattern != nil && *c.Pattern > 1:
+		return every(*c.Pattern), nil
 	case c.UseWindow != nil && c.MaxWindowLayers != nil: // Qwen2: the first ones keep everything
-		full = min(max(*c.MaxWindowLayers, 0), n)
-		windowed = n - full
+		if i < *c.MaxWindowLayers {
+			return keepsAll, nil
+		}
 	case strings.HasPrefix(c.ModelType, "gemma3"): // its files before layer_types leave the pattern of 6 out
-		full = n / gemmaPattern
-		windowed = n - full
-	default: // every layer, as Mistral-7B v0.1
-		windowed = n
+		return every(gemmaPattern), nil
 	}
-	if err != nil {
-		return 0, 0, err
-	}
-	if windowed > 0 && (c.Window == nil || *c.Window == 0) {
-		return 0, 0, c.missing("sliding_window")
-	}
-	if d.KeepAll {
-		return full + windowed, 0, nil
-	}
-	return full, windowed, nil
+	return keepsWindow, nil // as every layer of Mistral-7B v0.1
 }
 
 const gemmaPattern = 6
 
-// byType counts the entries of layer_types.
-func (c modelConfig) byType() (full, windowed int, err error) {
-	for i, t := range c.LayerTypes {
-		switch t {
-		case "full_attention", "attention", "global":
-			full++
-		case "sliding_attention", "chunked_attention", "local":
-			windowed++
-		case "linear_attention", "mamba", "mamba2", "recurrent", "conv":
-		default:
-			return 0, 0, fmt.Errorf("%s: layer_types[%d]: got %q, want full_attention, sliding_attention or linear_attention; %w", c.name, i, t, ErrByHand)
-		}
+// named is the kind of layer i by its entry of layer_types.
+func (c modelConfig) named(i int) (layerKind, error) {
+	switch t := c.LayerTypes[i]; t {
+	case "full_attention", "attention", "global":
+		return keepsAll, nil
+	case "sliding_attention", "chunked_attention", "local":
+		return keepsWindow, nil
+	case "mamba", "mamba2":
+		return keepsMamba, nil
+	case "linear_attention":
+		return keepsLinear, nil
+	default:
+		return 0, fmt.Errorf("%s: layer_types[%d]: got %q, want full_attention, sliding_attention, mamba or linear_attention; %w", c.name, i, t, ErrByHand)
 	}
-	if full+windowed == 0 {
-		return 0, 0, fmt.Errorf("%s: layer_types: got no layer with attention, want one; %w", c.name, ErrByHand)
-	}
-	return full, windowed, nil
 }
 
 func (c modelConfig) missing(field string) error {
