@@ -11,8 +11,8 @@ import "time"
 // what is kept for them follows from what it costs and not from a quantile.
 //
 // lend is what the bound keeps when bytes are given to training: the same, and
-// at least the median of the largest need within policy.horizon, since bytes that
-// will sooner be wanted back than not are not worth two handovers.
+// at least the median of the largest need within the settling time, since bytes
+// that will sooner be wanted back than not are not worth two handovers.
 func (h *Handover) forecast(e *engine) {
 	if e.cfg.Fence == FenceStatic {
 		e.target, e.lend = e.cfg.Pool, e.cfg.Pool
@@ -39,7 +39,7 @@ func (h *Handover) forecast(e *engine) {
 }
 
 // The horizons of an engine's forecast: what a shrink ordered now is insured
-// against, and policy.horizon.
+// against, and for how long an excess must have been there before it is lent.
 const (
 	lookInsured = iota
 	lookSettled
@@ -48,12 +48,18 @@ const (
 // looked is a time within what a forecast looks at.
 func looked(d time.Duration) time.Duration { return min(max(d, time.Millisecond), time.Hour) }
 
-// aim points the first horizon at what is insured now. It follows in steps of a
-// quarter, so that its forecasts live to be judged.
+// aim points the first horizon at what is insured now, and the second at the
+// settling time, within policy.horizon.
 func (h *Handover) aim(e *engine) {
-	now, want := e.pred.Horizon(lookInsured), h.insured()
-	if want > now || want*5 < now*4 {
-		e.pred.Aim(lookInsured, looked(want+want/10))
+	h.follow(e, lookInsured, h.insured())
+	h.follow(e, lookSettled, min(h.settling(e), h.cfg.Horizon))
+}
+
+// follow keeps a horizon near what is wanted, in steps of a quarter, so that its
+// forecasts live to be judged.
+func (h *Handover) follow(e *engine, look int, want time.Duration) {
+	if now := e.pred.Horizon(look); want > now || want*5 < now*4 {
+		e.pred.Aim(look, looked(min(want+want/10, max(h.cfg.Horizon, want))))
 	}
 }
 

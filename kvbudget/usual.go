@@ -11,7 +11,7 @@ const (
 	// it covers in light and in heavy load.
 	preference, lean = 40.0, 0.03
 	// usualLeast is the outcomes without which nothing is usual yet.
-	usualLeast = 100
+	usualLeast = 300
 )
 
 // usual is the plain forecast that the law must beat: the quantiles of past
@@ -25,8 +25,8 @@ type usual struct {
 }
 
 func newUsual() usual {
-	u := usual{rises: &Lengths{dirty: true, keep: usualDecay}}
-	u.rises.weight[1] = priorAnswers // no rise
+	u := usual{rises: NewLengths()} // its few large values stand for what was not seen yet
+	u.rises.keep = usualDecay
 	return u
 }
 
