@@ -42,7 +42,7 @@ const (
 // layers is the diagram of docs/ARCHITECTURE.md, "Who may import whom".
 var layers = map[string]layer{
 	".":              {[]string{"cli"}, "main.go only hands over to cli"},
-	"cli":            {[]string{"sidecar", "config", "calibrate", "endpoint", "demo", "emulator", "emulator/model", "benchmarks", "proxy", "engine", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "size"}, "cli is thin, and nothing imports it but main.go"},
+	"cli":            {[]string{"sidecar", "config", "calibrate", "endpoint", "demo", "emulator", "emulator/model", "benchmarks", "proxy", "engine", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "top", "size"}, "cli is thin, and nothing imports it but main.go"},
 	"sidecar":        {[]string{"config", "proxy", "engine", "endpoint", "device", "trainer", "admin", "telemetry", "handover", "kvbudget", "slo", "size"}, "sidecar wires edges and core; it knows no engine to test against and no evidence"},
 	"config":         {[]string{"handover", "proxy", "engine", "endpoint", "device", "trainer", "admin", "telemetry", "slo", "size"}, "config joins the packages' own Configs"},
 	"calibrate":      {[]string{"config", "engine", "endpoint", "slo", "size"}, "calibrate is a client that measures a server; it knows no sidecar, and only cli imports it"},
@@ -61,6 +61,7 @@ var layers = map[string]layer{
 	"chart":          {nil, "a chart knows nothing of what it draws"},
 	"benchmarks":     {[]string{"benchmarks", "chart", "handover", "kvbudget", "slo", "emulator/model", "proxy", "engine", "device", "trainer", "admin", "telemetry", "size"}, "evidence uses the core, emulator/model and edges; nothing of the product imports it"},
 	"demo":           {[]string{"benchmarks/traces", "chart", "device", "engine", "size"}, "demo uses data and edges that are clients, and starts the product as processes"},
+	"top":            {[]string{"size"}, "top is a client of the admin API and knows no sidecar; only cli imports it"},
 	"size":           {nil, "size is the leaf that everybody may import"},
 	"e2e":            {nil, "end-to-end tests start the product as a process"},
 	// What tools a maintainer runs; the product never imports them.

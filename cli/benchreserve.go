@@ -17,7 +17,16 @@ func benchReserveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reserve",
 		Short: "Cost of the priced reserve on a trace, beside a grid of fixed reserves and idle times, in virtual time",
-		Args:  cobra.NoArgs,
+		Long: `Replays a request trace around the real core in virtual time: an engine that queues what its bound has
+no room for, and a trainer whose speed saturates with memory and whose handovers take times drawn from a
+law with a tail. It runs the priced reserve at 10, 100 and 1000 samples a miss and a grid of fixed policies,
+and prints for each price: what priced cost (samples lost + misses x price), the samples that its reserve
+displaced and the misses that its books expected without one; the fixed reserve that was best with the
+model's own idle time, and the best point of the whole grid, chosen after the fact; how many of the grid's
+points priced beats, and the worst. The same flags give the same figures. docs/RESERVE.md has the runs
+that the project shows.`,
+		Example: "  lull bench reserve\n  lull bench reserve --trace AzureLLMInferenceTrace_code.csv --draws 8 --out reserve.json",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			b, err := size.Parse(perToken)
 			if err != nil {

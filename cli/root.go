@@ -71,6 +71,6 @@ func Root() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(ServeCommand(), EmulateCommand(), DemoCommand(), ConfigCommand(), KeyCommand(), CalibrateCommand(), ForecastCommand(), ProbeCommand(), BenchCommand(), DoctorCommand())
+	root.AddCommand(ServeCommand(), EmulateCommand(), DemoCommand(), ConfigCommand(), KeyCommand(), CalibrateCommand(), ForecastCommand(), ProbeCommand(), BenchCommand(), DoctorCommand(), TopCommand())
 	return root
 }

@@ -42,6 +42,7 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"size without a unit": {"devices: [{id: a, kind: host, capacity: 1280}]", `devices[0].capacity: got 1280, want a number with B, KiB, MiB or GiB, such as 640MiB`},
 		"size in quotes":      {"engines: [{name: a, kind: vllm, url: 'http://a:1', pool: '640'}]", `engines[0].pool: got "640", want a number with B, KiB, MiB or GiB, such as 640MiB`},
 		"text for a number":   {minimal + "policy: {quantile: high}", `policy.quantile: got "high", want a number`},
+		"a bool for a word":   {minimal + "interference: {yield: true}", `interference.yield: got true, want auto or never`},
 		"number for a text":   {minimal + "listen: 8080", `listen: got 8080, want text (put it in quotes)`},
 		"no port":             {minimal + "listen: localhost", `listen: got "localhost", want host:port`},
 		"one address":         {minimal + "listen: '127.0.0.1:9797'", `admin.listen: got "127.0.0.1:9797", want another address than that for clients (listen: "127.0.0.1:9797")`},

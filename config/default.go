@@ -20,7 +20,7 @@ func Default() File {
 		Trainers: Trainers{Socket: "/run/lull/lull.sock", Heartbeat: time.Second, Lease: 10 * time.Second, OnStop: OnStopKeep},
 		Policy: Policy{
 			Mode: core.Mode, Quantum: core.Quantum, Reserve: core.Reserve, Quantile: core.Quantile, Horizon: core.Horizon,
-			Prices: Prices{OffFor: 2 * time.Second},
+			Prices: Prices{OffFor: 2 * time.Second}, ShrinkLimit: ShrinkLimit(core.Limit),
 		},
 		Admission:    Admission{Hold: core.Hold, Owed: core.Owed, Within: core.AckWithin, QueueLimit: core.QueueLimit},
 		Proxy:        Proxy{IdleTimeout: 5 * time.Minute, BodyMemory: size.GiB, Usage: "pass", Balance: proxy.BalanceFirst, DrainTimeout: 30 * time.Second},

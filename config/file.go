@@ -123,8 +123,16 @@ type Policy struct {
 	Quantum      size.Bytes    `koanf:"quantum"`
 	Reserve      size.Bytes    `koanf:"reserve"`
 	Prices       Prices        `koanf:"prices"`
+	ShrinkLimit  ShrinkLimit   `koanf:"shrink_limit"`
 	Quantile     float64       `koanf:"quantile"`
 	Horizon      time.Duration `koanf:"horizon"`
+}
+
+// ShrinkLimit is handover.Limit.
+type ShrinkLimit struct {
+	PerSecond      float64    `koanf:"per_second"`
+	BytesPerSecond size.Bytes `koanf:"bytes_per_second"`
+	Arrivals       bool       `koanf:"arrivals"`
 }
 
 // Admission is what happens to a request that finds memory short.

@@ -112,6 +112,18 @@ func kindWord(k reflect.Kind) string {
 	return "a " + k.String()
 }
 
+// words are the keys whose text is one of a few words; YAML reads yes and no, on and
+// off as true and false, so somebody will write those.
+var words = map[string]string{
+	"interference.yield": Auto + " or " + Never,
+	"interference.pace":  Auto + " or " + Never,
+	"admission.hold":     "auto or never",
+	"admission.owed":     "fail_open or refuse",
+	"policy.mode":        "elastic or static",
+	"trainers.on_stop":   OnStopDrain + " or " + OnStopKeep,
+	"proxy.usage":        "pass or inject",
+}
+
 // decodeError finds the key and the rule in the decoder's error tree and keeps
 // the first in the order of the keys, so that the same file gives the same
 // message.
@@ -136,6 +148,9 @@ func collect(err error, found *[]string) {
 	var value *valueError
 	if errors.As(err, &at) {
 		if errors.As(err, &value) {
+			if w := words[at.Name()]; w != "" {
+				value = &valueError{value.got, w}
+			}
 			*found = append(*found, at.Name()+": "+value.Error())
 			return
 		}

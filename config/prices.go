@@ -29,8 +29,12 @@ type PriceList struct {
 	Sample float64 `koanf:"sample"`
 	// Miss is the price of one request that misses its TTFT objective, of a tier that
 	// Tiers does not name.
-	Miss  float64     `koanf:"miss"`
-	Tiers []TierPrice `koanf:"tiers"`
+	Miss float64 `koanf:"miss"`
+	// Prefill is the price of one second of prefill that a cached prefix saves its
+	// server. With it cached prefixes are kept from training while they are worth more
+	// than to it; 0, and they go when nothing else wants their bytes but training.
+	Prefill float64     `koanf:"prefill"`
+	Tiers   []TierPrice `koanf:"tiers"`
 }
 
 // TierPrice is the price of a miss in one tier of slo.tiers.
@@ -103,8 +107,12 @@ func (l PriceList) validate(key string, tiers map[string]bool) error {
 		return fmt.Errorf("%s.sample: got %v, want 0 or more", key, l.Sample)
 	case l.Miss < 0:
 		return fmt.Errorf("%s.miss: got %v, want 0 or more", key, l.Miss)
-	case max(l.Sample, l.Miss) > mostPrice:
-		return fmt.Errorf("%s: got a price of %v, want at most %v: only the ratio counts", key, max(l.Sample, l.Miss), mostPrice)
+	case l.Prefill < 0:
+		return fmt.Errorf("%s.prefill: got %v, want 0 or more", key, l.Prefill)
+	case max(l.Sample, l.Miss, l.Prefill) > mostPrice:
+		return fmt.Errorf("%s: got a price of %v, want at most %v: only the ratio counts", key, max(l.Sample, l.Miss, l.Prefill), mostPrice)
+	case l.Prefill > 0 && l.Sample == 0:
+		return fmt.Errorf("%s.prefill: got %v without sample and miss, want those too: there is nothing to weigh it against", key, l.Prefill)
 	case l.Sample > 0 && l.Miss == 0:
 		return fmt.Errorf("%s.miss: got 0 beside a sample price of %v, want more than 0: without it no reserve is worth anything", key, l.Sample)
 	case l.Miss > 0 && l.Sample == 0:

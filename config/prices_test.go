@@ -53,6 +53,8 @@ func TestBadPricesNameKeyValueAndRule(t *testing.T) {
 		"a currency":       {prices("miss: 5 EUR"), `policy.prices.miss: got "5 EUR", want a number`},
 		"no miss":          {prices("sample: 0.5"), "policy.prices.miss: got 0 beside a sample price of 0.5, want more than 0: without it no reserve is worth anything"},
 		"no sample":        {prices("miss: 0.5"), "policy.prices.sample: got 0 beside a miss price of 0.5, want more than 0: without it no reserve is too large"},
+		"negative prefill": {prices("sample: 1, miss: 1, prefill: -1"), "policy.prices.prefill: got -1, want 0 or more"},
+		"prefill alone":    {prices("prefill: 1"), "policy.prices.prefill: got 1 without sample and miss, want those too: there is nothing to weigh it against"},
 		"tiers alone":      {prices("tiers: [{name: gold, miss: 1}]"), "policy.prices.tiers: got prices of tiers without sample and miss, want those too"},
 		"unknown tier":     {prices("sample: 1, miss: 1, tiers: [{name: silver, miss: 1}]"), `policy.prices.tiers[0].name: got "silver", want the name of a tier in slo.tiers`},
 		"tier twice":       {prices("sample: 1, miss: 1, tiers: [{name: gold, miss: 1}, {name: gold, miss: 2}]"), `policy.prices.tiers[1].name: got "gold" again, want each tier once`},

@@ -139,6 +139,7 @@ func (f File) Core() handover.Config {
 	c := handover.DefaultConfig()
 	c.Mode, c.StaticKVFrac = f.Policy.Mode, f.Policy.StaticKVFrac
 	c.Quantum, c.Reserve, c.Quantile, c.Horizon = f.Policy.Quantum, f.Policy.Reserve, f.Policy.Quantile, f.Policy.Horizon
+	c.Limit = handover.Limit(f.Policy.ShrinkLimit)
 	c.AckWithin, c.Hold, c.Owed, c.QueueLimit = f.Admission.Within, f.Admission.Hold, f.Admission.Owed, f.Admission.QueueLimit
 	return c
 }

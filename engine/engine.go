@@ -66,6 +66,12 @@ type Sample struct {
 	// Evictable is the part of Held that the server would give back (cached
 	// prefixes); 0 for a static server, which gives nothing back.
 	Evictable size.Bytes `json:"evictable_bytes"`
+	// Cached is the part of Evictable that holds prefixes; PrefixQueries and PrefixHits
+	// are the tokens looked up there and found since the server's start. 0 where the
+	// server does not say.
+	Cached        size.Bytes `json:"cached_bytes,omitempty"`
+	PrefixQueries uint64     `json:"prefix_queries,omitempty"`
+	PrefixHits    uint64     `json:"prefix_hits,omitempty"`
 	// Bound is the most that the KV cache may map, BoundEpoch the order that set
 	// it. A static server's Bound is its Pool.
 	Bound      size.Bytes `json:"bound_bytes"`

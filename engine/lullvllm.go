@@ -166,6 +166,8 @@ func (e *lullVLLM) sample(w []uint64) Sample {
 	}
 	s.Needed = min(s.Needed, s.Held)
 	s.Evictable = s.Held - s.Needed
+	s.Cached = min(size.Bytes(w[wordBlocksCached])*block, s.Evictable)
+	s.PrefixQueries, s.PrefixHits = w[wordPrefixQueries], w[wordPrefixHits]
 	if w[wordPoolBlocks] > 0 {
 		s.UsageFrac = float64(w[wordBlocksUsed]) / float64(w[wordPoolBlocks])
 	}
@@ -176,7 +178,7 @@ func (e *lullVLLM) sample(w []uint64) Sample {
 		s.BoundEpoch = 0 // the bound is the pool again, by nobody's order
 	}
 	if w[wordMode] == modeTelemetry {
-		s.Held, s.Evictable, s.Bound = s.Pool, 0, s.Pool
+		s.Held, s.Evictable, s.Cached, s.Bound = s.Pool, 0, 0, s.Pool
 	}
 	return s
 }

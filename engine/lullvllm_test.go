@@ -85,6 +85,26 @@ func TestLullVLLMSampleIsWhatTheEngineWrote(t *testing.T) {
 	}
 }
 
+// TestLullVLLMTellsWhatItsCacheFinds: tokens looked up and found, and the bytes of
+// cached blocks, which are never more than what is evictable.
+func TestLullVLLMTellsWhatItsCacheFinds(t *testing.T) {
+	e := &lullVLLM{cfg: Config{Now: time.Now}}
+	w := make([]uint64, telemetryWords)
+	w[wordMode], w[wordRanks], w[wordBlockBytes], w[wordPoolBlocks], w[wordBlocksMapped], w[wordBlocksUsed] = modeHostPages, 1, 1024, 100, 60, 20
+	w[wordBlocksCached], w[wordPrefixQueries], w[wordPrefixHits] = 30, 5000, 4000
+	if s := e.sample(w); s.Cached != 30*size.KiB || s.PrefixQueries != 5000 || s.PrefixHits != 4000 {
+		t.Errorf("got %v cached, %d looked up, %d found", s.Cached, s.PrefixQueries, s.PrefixHits)
+	}
+	w[wordBlocksCached] = 70 // not yet given back
+	if s := e.sample(w); s.Cached != 40*size.KiB || s.Cached != s.Evictable {
+		t.Errorf("got %v cached of %v evictable", s.Cached, s.Evictable)
+	}
+	w[wordMode] = modeTelemetry
+	if s := e.sample(w); s.Cached != 0 {
+		t.Errorf("got %v cached of a static pool, which has nothing to give", s.Cached)
+	}
+}
+
 func TestLullVLLMConfirmsABoundOnceTheBytesAreGone(t *testing.T) {
 	dir := t.TempDir()
 	p := startPeer(t, dir, modeHostPages)

@@ -84,6 +84,7 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 	late := 0.0
 	if age := h.awaited(e, r.live.Held()); promised {
 		late = h.times.Goes(age, r.slack)
+		h.meet(e, r.slack, h.missPrice(tier))
 	}
 	b := &in.book
 	i := &b.intervals[which(h.off)]

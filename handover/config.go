@@ -30,6 +30,8 @@ type Config struct {
 	// is a millisecond or two. Raise it where requests come around the proxy; too
 	// high and training loses it all day.
 	Reserve Bytes
+	// Limit bounds how often and how fast memory is taken from training.
+	Limit Limit
 	// AckWithin is the deadline of a shrink that a request waits for. Default
 	// 12 ms: shorter fails open needlessly, longer eats TTFT.
 	AckWithin time.Duration
@@ -129,6 +131,7 @@ func DefaultConfig() Config {
 		Mode:       ModeElastic,
 		Quantum:    16 * size.MiB,
 		Reserve:    4 * size.MiB,
+		Limit:      Limit{PerSecond: 20},
 		AckWithin:  12 * time.Millisecond,
 		Hold:       HoldAuto,
 		Owed:       OwedFailOpen,
@@ -150,6 +153,14 @@ func (c Config) Validate() error {
 		return fmt.Errorf("policy.quantum: got %v, want more than 0", c.Quantum)
 	case c.Reserve < 0:
 		return fmt.Errorf("policy.reserve: got %v, want 0 or more", c.Reserve)
+	case !(c.Limit.PerSecond >= 0):
+		return fmt.Errorf("policy.shrink_limit.per_second: got %v, want 0 (no limit) or more", c.Limit.PerSecond)
+	case c.Limit.BytesPerSecond < 0:
+		return fmt.Errorf("policy.shrink_limit.bytes_per_second: got %v, want 0 (no limit) or more", c.Limit.BytesPerSecond)
+	case c.Limit.BytesPerSecond > 0 && c.Limit.BytesPerSecond < c.Quantum:
+		return fmt.Errorf("policy.shrink_limit.bytes_per_second: got %v, want at least policy.quantum, %v: less is never taken", c.Limit.BytesPerSecond, c.Quantum)
+	case c.Limit.Arrivals && c.Limit.PerSecond == 0 && c.Limit.BytesPerSecond == 0:
+		return fmt.Errorf("policy.shrink_limit.arrivals: got true without a limit, want per_second or bytes_per_second beside it")
 	case c.AckWithin <= 0:
 		return fmt.Errorf("admission.within: got %v, want more than 0", c.AckWithin)
 	case c.Hold != HoldAuto && c.Hold != HoldNever:

@@ -27,6 +27,8 @@ type engine struct {
 	settled   bool  // the last SetBound is confirmed
 	retryAt   At    // when an unconfirmed SetBound is repeated
 	retryWait time.Duration
+	fallAt    At            // when the last SetBound went out that is a fall below held, 0 none
+	falls     time.Duration // how long the slower of such falls took to be confirmed, 0 unknown
 
 	seen, fenced, down bool
 	unread             bool     // the last reading failed; what is known of it is old
@@ -35,8 +37,9 @@ type engine struct {
 	short              Bytes    // what waiting requests lack under the bound
 	missed             Bytes    // the bound that they need; 0 when nothing is short
 
-	delay allocDelay
-	ins   insurance
+	delay    allocDelay
+	ins      insurance
+	prefixes prefixes
 
 	target, lend Bytes // see forecast
 	wish         Bytes // planned bound of this Step
@@ -124,14 +127,25 @@ func (h *Handover) setBound(e *engine, b Bytes, reason string) {
 	e.epoch = h.nextEpoch()
 	e.retryWait = boundWait
 	e.retryAt = h.now + e.retryWait
+	e.fallAt = 0
+	if b < e.held {
+		e.fallAt = h.now
+	}
 	h.emitBound(SetBound{Epoch: e.epoch, Engine: e.cfg.ID, Bytes: b, Reason: reason})
 }
 
 // boundConfirmed takes the engine's word that it obeys the last SetBound.
-func (e *engine) boundConfirmed(bound, held Bytes) {
+func (e *engine) boundConfirmed(now At, bound, held Bytes) {
+	if e.fallAt > 0 && held <= e.bound { // else it waits for requests to end
+		e.falls = max(now-e.fallAt, e.falls-e.falls/fallsMemory)
+		e.fallAt = 0
+	}
 	e.settled, e.fenced = true, true
 	e.proven = e.epoch
 	e.confirmed = bound
 	e.mayMap = max(e.bound, bound) // an engine may refuse to go below what it holds
 	e.held = held
 }
+
+// fallsMemory is by what part of itself the time of falls fades with each.
+const fallsMemory = 16

@@ -78,6 +78,11 @@ type EngineSeen struct {
 	Held, Evictable, Bound Bytes
 	// Needed is what live requests use of Held (logical use).
 	Needed Bytes
+	// Cached is the part of Evictable that holds prefixes, PrefixQueries and PrefixHits
+	// the tokens looked up there and found since the engine's start; 0 where it does
+	// not say.
+	Cached                    Bytes
+	PrefixQueries, PrefixHits uint64
 	// Resident is weights, context and workspace as the device shows them: process
 	// bytes minus Held, read consistently; 0 when this sample cannot say.
 	Resident Bytes

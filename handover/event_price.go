@@ -11,8 +11,11 @@ type Priced struct {
 	Sample float64
 	// Miss is the price of one request that misses its TTFT objective, where Tiers
 	// does not name its tier. The core takes a copy of the map.
-	Miss  float64
-	Tiers map[string]float64
+	Miss float64
+	// Prefill is the price of one second of prefill that a cached prefix saves; 0 and
+	// cached prefixes are kept only where nothing else wants their bytes.
+	Prefill float64
+	Tiers   map[string]float64
 }
 
 // ReserveOff begins or ends an interval without a priced reserve, by which the

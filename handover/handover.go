@@ -25,7 +25,8 @@ type Handover struct {
 	tail     tail
 	times    *kvbudget.Times // of shrinks, failures included; tail has no failures
 	prices   Priced
-	off      bool // no priced reserves for now
+	prefill  time.Duration // a token of a prompt, as last seen
+	off      bool          // no priced reserves for now
 
 	count uint32 // epochs given
 	seq   uint64 // requests seen
@@ -141,6 +142,8 @@ func (h *Handover) dispatch(e Event) {
 		h.onPriced(e)
 	case ReserveOff:
 		h.onReserveOff(e)
+	case PrefillSeen:
+		h.prefill = max(0, e.PerToken)
 	case TrainerRated:
 		h.onTrainerRated(e)
 	default:

@@ -41,6 +41,10 @@ type insurance struct {
 	rides    float64           // share of the requests then that it brings enough for
 	book     book
 
+	choice  Bytes // the reserve by the law; reserve is 0 where a course without one is followed
+	courses courses
+	upTo    Bytes // the bound that the last shrink was ordered for, while it is owed
+
 	perByte                float64 // samples a second that a byte is worth to training
 	toll                   kvbudget.Toll
 	premium, loss, bare    float64 // a second, in the currency; bare is the loss without a reserve
@@ -57,7 +61,7 @@ func (h *Handover) priced() bool { return h.prices.Sample > 0 && h.prices.Miss >
 func (h *Handover) onPriced(p Priced) {
 	h.closeBooks()
 	p.Tiers = maps.Clone(p.Tiers)
-	for _, price := range []*float64{&p.Sample, &p.Miss} {
+	for _, price := range []*float64{&p.Sample, &p.Miss, &p.Prefill} {
 		*price = sanePrice(*price)
 	}
 	h.prices = p
@@ -85,6 +89,7 @@ func (h *Handover) closeBooks() {
 			h.accrue(e)
 		}
 		e.ins.stale, e.ins.book.at = true, h.now
+		e.ins.courses.forget()
 	}
 }
 
@@ -109,10 +114,24 @@ func (h *Handover) cover(e *engine, demand, expected Bytes) {
 	}
 	if in.why == whyUnrated {
 		in.reserve = e.clamp((demand + h.cfg.Reserve).CeilTo(h.cfg.Quantum)) - in.base
+		in.choice = in.reserve
 	}
 	e.target = e.clamp(in.base + in.reserve)
-	in.patience = h.patience(e, max(e.bound-e.target, h.cfg.Quantum))
-	e.lend = max(e.target, e.clamp((expected + in.reserve).CeilTo(h.cfg.Quantum)))
+	h.rehearse(e)
+	if x := in.followed(); x != nil {
+		in.patience, e.lend = h.waits(e, x, e.bound-e.target), max(e.target, h.kept(e))
+		return
+	}
+	in.patience = 0
+	e.lend = max(e.target, e.clamp((expected + in.reserve).CeilTo(h.cfg.Quantum)), h.kept(e))
+}
+
+// lot is what a shrink for the engine takes beyond its target.
+func (in *insurance) lot() Bytes {
+	if x := in.followed(); x != nil {
+		return x.lot
+	}
+	return 0
 }
 
 // noteOwed keeps, for the books, whether a handover is under way until the next
@@ -138,19 +157,24 @@ func (h *Handover) insure(e *engine) {
 	h.phases(e, c.Phases[2:], h.times.Around(h.cfg.Horizon), in.owing, in.rides*in.toll.Met+(1-in.rides)*in.toll.Price, &in.busy)
 	switch {
 	case h.off:
-		in.reserve, in.why = 0, whyOff
+		in.choice, in.why = 0, whyOff
 	case !beside:
-		in.reserve, in.why = 0, whyAlone
+		in.choice, in.why = 0, whyAlone
 	case !known:
 		in.why = whyUnrated // cover keeps to Config.Reserve
 	default:
-		in.reserve, in.why = c.Choose(in.reserve), whyPriced
+		in.choice, in.why = c.Choose(in.choice), whyPriced
 		if in.calm.Mean == 0 {
 			in.why = whyNoArrival
 		} else if !in.exposure.Promised() {
 			in.why = whyUnasked
 		}
 	}
+	in.reserve = in.choice
+	if x := in.followed(); x != nil && x.bare {
+		in.reserve = 0
+	}
+	h.pricePrefixes(e)
 	in.premium, in.loss, in.bare = c.Premium(in.reserve), c.Loss(in.reserve), c.Loss(0)
 	in.toTraining, in.toRequests = c.PerByte, c.Saving(in.reserve)
 }

@@ -14,7 +14,8 @@ type device struct {
 	worst    Bytes      // most of breach since the start
 	breaches uint64     // times that breach rose from 0
 	granted  []grant    // recent grants beside an arena engine
-	split    bool       // ModeStatic: the bounds were set
+	limit    limiter
+	split    bool // ModeStatic: the bounds were set
 
 	calm      bool // bytes that could be lent are free; they are lent at calmUntil
 	calmUntil At

@@ -23,6 +23,9 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 		e.held = s.Held
 	}
 	e.needed = s.Needed
+	if s.PrefixQueries > 0 {
+		e.prefixes.see(h.now, e.cfg.Pool, s.Cached, s.PrefixQueries, s.PrefixHits)
+	}
 	if e.needed == 0 {
 		e.needed = max(0, s.Held-s.Evictable)
 	}
@@ -45,7 +48,7 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 	case first && e.epoch == 0:
 		h.fenceEngine(e, s.Bound)
 	case e.epoch > 0 && s.BoundEpoch == e.epoch && !e.settled && s.Bound > 0:
-		e.boundConfirmed(s.Bound, s.Held)
+		e.boundConfirmed(h.now, s.Bound, s.Held)
 	case e.keepsEpochs && s.BoundEpoch == 0 && s.Bound > e.bound:
 		// It restarted between two samples and forgot its bound. What it mapped is in
 		// held; what it may map until it hears is a risk of one round trip.
@@ -120,7 +123,7 @@ func (h *Handover) onBoundSet(s BoundSet) {
 	if e == nil || e.down || s.Epoch != e.epoch || e.epoch == 0 {
 		return
 	}
-	e.boundConfirmed(s.Bound, s.Held)
+	e.boundConfirmed(h.now, s.Bound, s.Held)
 }
 
 // onBoundFailed leaves the ledger as it is (the engine may obey or not) and

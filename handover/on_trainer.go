@@ -34,12 +34,12 @@ func (h *Handover) onHello(e Hello) {
 	h.issue(t.job, "fence", 0, proofRead)
 }
 
-// onAcked takes a trainer's promise. It counts only for its own epoch, and as a
-// shrink's only when it promises to hold no more than was ordered, or says that
+// onAcked takes a trainer's promise. It counts only for its own epoch, or for one
+// that this repeats, and as a shrink's only when it promises to hold no more than was ordered, or says that
 // it can do no more; the device is asked at once whether it is true.
 func (h *Handover) onAcked(e Acked) {
 	t := h.trainer(e.Trainer)
-	if t == nil || !t.open || t.acked || e.Epoch != t.epoch {
+	if t == nil || !t.open || t.acked || e.Epoch > t.epoch || e.Epoch < t.asOf {
 		return
 	}
 	if e.How == howSuperseded { // it promises nothing: it obeys another order

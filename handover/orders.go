@@ -51,6 +51,9 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	case t.change.shrink:
 		p = proofFallen
 	}
+	if !renewed {
+		t.asOf = epoch
+	}
 	t.budget, t.wanted = to, false
 	t.mayHold = max(t.mayHold, to)
 	t.epoch, t.open, t.proof, t.acked, t.proven, t.part = epoch, true, p, false, false, 0
@@ -150,6 +153,10 @@ func (h *Handover) runTimers() {
 }
 
 func (h *Handover) resend(j *job) {
+	if j.resend < firstResend && j.answered() { // hurried, and heard meanwhile
+		j.resend, j.resendAt = firstResend, h.now+firstResend
+		return
+	}
 	wait := min(2*j.resend, maxResend)
 	j.resendAt = 0
 	reachable := false

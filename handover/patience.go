@@ -33,28 +33,15 @@ func (w *wear) learn(total time.Duration) {
 // mostPatience is, in horizons, the longest that an unused bound waits.
 const mostPatience = 10
 
-// patience is how long excess bytes that an engine does not need are kept from
-// training before they are lent: until training has lost by them what one shrink
+// rental is how long bytes that training would make rate of a second, in currency,
+// are kept before they are lent: until training has lost by them what one shrink
 // costs it, which is when it is no longer sure that keeping them is the dearer.
 // Whatever comes, that costs at most twice what one would pay who knew (ski
 // rental: Karlin, Manasse, Rudolph and Sleator, Competitive Snoopy Caching, 1988).
-// It is 0 where what a shrink costs, or what a byte is worth, is not known.
-func (h *Handover) patience(e *engine, excess Bytes) time.Duration {
-	lost := 0.0 // samples a shrink
-	for _, d := range e.devices {
-		for _, t := range d.trainers {
-			if t.orderable() {
-				lost += t.wear.each.Seconds() * t.worth.at(t.planned())
-			}
-		}
-	}
-	rate := e.ins.perByte * float64(excess)
-	if lost <= 0 || rate <= 0 {
-		return 0
-	}
+func (h *Handover) rental(shrink, rate float64) time.Duration {
 	most := mostPatience * h.cfg.Horizon
-	if lost >= rate*most.Seconds() {
+	if shrink >= rate*most.Seconds() {
 		return most
 	}
-	return max(time.Duration(lost/rate*float64(time.Second)), h.insured())
+	return max(time.Duration(shrink/rate*float64(time.Second)), h.insured())
 }

@@ -51,25 +51,35 @@ func TestWearLeavesOutWhatWasLostBeforeTheFirstReport(t *testing.T) {
 	}
 }
 
-// TestPatienceIsWhatAShrinkCosts: a job of 40 samples a second that loses 50 ms
-// by a shrink loses 2 samples; 64 MiB are worth 2 samples a second at first.
-func TestPatienceIsWhatAShrinkCosts(t *testing.T) {
+// TestWaitIsWhatAShrinkCosts: a job of 40 samples a second that loses 50 ms by a
+// shrink loses 2 samples; 64 MiB are worth 2 samples a second at first.
+func TestWaitIsWhatAShrinkCosts(t *testing.T) {
 	h := insured(t)
 	e, tr := h.engines[0], h.trainers[0]
 	tr.worth = newWorth([]Rate{{tr.budget, 40}})
 	e.ins.perByte = 2.0 / float64(64*mib)
-	if got := h.patience(e, 64*mib); got != 0 {
-		t.Errorf("%v where nobody knows what a shrink costs, want the model without prices", got)
+	h.rehearse(e)
+	if got := e.ins.followed(); got != nil {
+		t.Errorf("%+v is followed where nobody knows what a shrink costs, want the model without prices", got)
 	}
 	tr.wear.each = 50 * ms
+	h.rehearse(e)
+	x := e.ins.followed()
+	if x == nil || x.rental != 1 || x.lot != 0 || x.bare {
+		t.Fatalf("%+v is followed at first, want ski rental", x)
+	}
 	for excess, want := range map[Bytes]time.Duration{64 * mib: time.Second, 128 * mib: 500 * ms, mib: mostPatience * h.cfg.Horizon, 1 << 50: h.insured()} {
-		if got := h.patience(e, excess); got < want-time.Microsecond || got > want+time.Microsecond {
+		want = min(want, mostPatience*h.cfg.Horizon)
+		if excess < h.cfg.Quantum {
+			want = min(mostPatience*h.cfg.Horizon, time.Duration(float64(64*mib)/float64(h.cfg.Quantum)*float64(time.Second)))
+		}
+		if got := h.waits(e, x, excess); got < want-time.Microsecond || got > want+time.Microsecond {
 			t.Errorf("%v of excess wait %v, want %v", excess, got, want)
 		}
 	}
 	e.ins.perByte = 0
-	if got := h.patience(e, 64*mib); got != 0 {
-		t.Errorf("%v where memory is worth nothing to training", got)
+	if got := e.ins.followed(); got != nil {
+		t.Errorf("%+v is followed where memory is worth nothing to training", got)
 	}
 }
 

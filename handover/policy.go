@@ -128,16 +128,34 @@ func (h *Handover) shrinkForNeed() {
 			}
 		}
 		have := d.free() + d.coming()
-		if need > have {
-			left := h.takeFrom(d, need-have, max(0, must-have))
-			h.squeeze(d, left-need)
+		if need <= have {
+			d.limit.waits = false
+			continue
 		}
+		lot := h.lots(d)
+		short, least := need+lot-have, max(0, must-have)
+		most := h.allow(d, short, least)
+		left := h.takeFrom(d, most, min(least, most))
+		d.limit.spend(most - left)
+		h.squeeze(d, short-most+left-lot-need)
 	}
 	for _, j := range h.jobs {
 		if t := j.wanted(); t != nil {
 			h.issue(j, h.why(t.dev), h.cfg.AckWithin, proofFallen)
 		}
 	}
+}
+
+// lots is what a shrink that is ordered now on a device takes beyond its engines'
+// targets, and lets their bounds rise so far.
+func (h *Handover) lots(d *device) (sum Bytes) {
+	for _, e := range d.engines {
+		if lot := e.ins.lot(); h.priced() && lot > 0 && e.fenced && e.target > e.kv() {
+			e.ins.upTo = e.clamp(e.target + lot)
+			sum += e.ins.upTo - e.target
+		}
+	}
+	return sum
 }
 
 // why names the reason of a shrink on a device.
@@ -249,7 +267,7 @@ func (h *Handover) raiseBounds() {
 		h.wishUpTo(e, e.target)
 	}
 	for _, e := range h.engines {
-		want := e.lend
+		want := max(e.lend, e.ins.upTo)
 		if !h.beside(e) {
 			want = e.cfg.Pool
 		}
@@ -258,6 +276,9 @@ func (h *Handover) raiseBounds() {
 	for _, e := range h.engines {
 		if e.wish > e.bound {
 			h.setBound(e, e.wish, "demand")
+		}
+		if !h.owed(e) {
+			e.ins.upTo = 0
 		}
 	}
 }

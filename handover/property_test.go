@@ -364,7 +364,7 @@ func (w *world) price(tr *worldTrainer) {
 	w.step(ReserveOff{At: w.now, Off: rapid.IntRange(0, 9).Draw(w.t, "off") == 0})
 	w.step(TrainerRated{At: w.now, Trainer: tr.id, Curve: []Rate{
 		{16 * mib, rapid.Float64Range(-1, 20).Draw(w.t, "slow")}, {200 * mib, rapid.Float64Range(-1, 40).Draw(w.t, "fast")},
-	}})
+	}, WorkLost: time.Duration(rapid.IntRange(0, 1000).Draw(w.t, "lost")) * ms})
 }
 
 func (w *world) die(tr *worldTrainer) {

@@ -26,6 +26,9 @@ type request struct {
 func (h *Handover) answerArrival() {
 	r := h.arrival
 	h.arrival = nil
+	if r != nil && !r.engine.down && r.engine.needsRoom() > r.engine.usable() {
+		h.hurry(r.engine)
+	}
 	switch {
 	case r == nil:
 	case !h.harmful(r.engine):

@@ -44,6 +44,9 @@ type DeviceState struct {
 	Over      Bytes  `json:"over_bytes"`
 	WorstOver Bytes  `json:"worst_over_bytes"`
 	Breaches  uint64 `json:"breaches"`
+	// Deferred is how often a shrink was put off, or only a part of it ordered, for
+	// policy.shrink_limit.
+	Deferred uint64 `json:"shrinks_deferred"`
 }
 
 // EngineState is one engine, bytes per device.
@@ -67,11 +70,14 @@ type EngineState struct {
 	// AllocDelay is the engine's own delay from arrival to first block.
 	AllocDelay time.Duration `json:"alloc_delay_ns"`
 	BoundEpoch Epoch         `json:"bound_epoch"`
-	Settled    bool          `json:"settled"`
-	Fenced     bool          `json:"fenced"`
-	Down       bool          `json:"down"`
-	Live       int           `json:"live"`
-	Reserve    ReserveState  `json:"reserve"`
+	// BoundFall is how long the slower of its bound's falls took that gave cached bytes
+	// back, 0 before the first.
+	BoundFall time.Duration `json:"bound_fall_ns"`
+	Settled   bool          `json:"settled"`
+	Fenced    bool          `json:"fenced"`
+	Down      bool          `json:"down"`
+	Live      int           `json:"live"`
+	Reserve   ReserveState  `json:"reserve"`
 }
 
 // TrainerState is one trainer.
@@ -150,7 +156,7 @@ func (h *Handover) Snapshot() State {
 func (d *device) state() DeviceState {
 	s := DeviceState{
 		ID: d.cfg.ID, Capacity: d.capacity, Headroom: d.cfg.Headroom, Free: d.free(),
-		Over: d.over, WorstOver: d.worst, Breaches: d.breaches,
+		Over: d.over, WorstOver: d.worst, Breaches: d.breaches, Deferred: d.limit.deferred,
 	}
 	for _, e := range d.engines {
 		s.Resident += e.resident
@@ -173,7 +179,7 @@ func (e *engine) state() EngineState {
 		ID: e.cfg.ID, Fence: e.cfg.Fence.String(), Resident: e.resident, Pool: e.cfg.Pool, Bound: e.bound,
 		Confirmed: e.usable(), Held: e.held, Needed: e.needed, Target: e.target, Lend: e.lend,
 		Predicted: e.pred.Need(), Foreign: e.foreign(), Short: e.short, BoundEpoch: e.epoch,
-		Settled: e.settled, Fenced: e.fenced, Down: e.down, Live: len(e.requests), AllocDelay: e.delay.value(),
+		Settled: e.settled, Fenced: e.fenced, Down: e.down, Live: len(e.requests), AllocDelay: e.delay.value(), BoundFall: e.falls,
 	}
 }
 

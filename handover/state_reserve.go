@@ -44,9 +44,25 @@ type PricedState struct {
 	// either, a second.
 	ToTraining float64 `json:"gib_to_training_per_second"`
 	ToRequests float64 `json:"gib_to_requests_per_second"`
+	// ToPrefixes is what one GiB more of cached prefixes saves in prefill, a second;
+	// PrefixesKept is what is kept of them because that is worth more than to training,
+	// and Prefixes says why in a sentence.
+	ToPrefixes   float64 `json:"gib_to_prefixes_per_second"`
+	PrefixesKept Bytes   `json:"prefixes_kept_bytes"`
+	Prefixes     string  `json:"prefixes"`
 	// Patience is how long bytes that the engine does not need now are kept from
 	// training, 0 where it is not priced.
 	Patience time.Duration `json:"patience_ns"`
+	// Lot is what a shrink takes beyond what is needed, so that the next need finds it.
+	Lot Bytes `json:"lot_bytes"`
+	// Courses is how many ways to lend are compared in the shadow, 0 while none can be;
+	// Course says in words which is followed. CourseCost is what it would have cost a
+	// second of late, RentalCost what plain ski rental would have: training displaced,
+	// shrinks and expected misses.
+	Courses    int     `json:"courses"`
+	Course     string  `json:"course"`
+	CourseCost float64 `json:"course_cost_per_second"`
+	RentalCost float64 `json:"rental_cost_per_second"`
 	// Displaced is the training samples that the reserve has cost since the start and
 	// Spent their price; Saved is the price of the misses avoided.
 	Displaced float64 `json:"samples_displaced"`
@@ -74,7 +90,7 @@ func (h *Handover) reserveState(e *engine) ReserveState {
 		return ReserveState{Bytes: h.cfg.Reserve, Why: whyConstant, Reason: "policy.reserve; nothing is priced"}
 	}
 	in, b := &e.ins, &e.ins.book
-	return ReserveState{
+	r := ReserveState{
 		Bytes: in.reserve, Why: in.why, Reason: in.reason(),
 		Priced: &PricedState{
 			SamplePrice: h.prices.Sample, MissPrice: h.prices.Miss, Premium: in.premium, Loss: in.loss, Bare: in.bare,
@@ -84,6 +100,32 @@ func (h *Handover) reserveState(e *engine) ReserveState {
 			Misses: b.misses, ShadowMisses: b.shadowMisses, With: b.intervals[with], Without: b.intervals[without],
 		},
 	}
+	in.showCourse(r.Priced)
+	h.showPrefixes(e, r.Priced)
+	return r
+}
+
+// showCourse says which course is followed, and what it saves.
+func (in *insurance) showCourse(p *PricedState) {
+	x := in.followed()
+	if x == nil {
+		p.Course = "none can be judged before a job has told its speed and what its shrinks cost"
+		return
+	}
+	c := &in.courses
+	p.Courses, p.Lot = len(c.all), x.lot
+	if c.weight > 0 {
+		p.CourseCost, p.RentalCost = x.cost/c.weight, c.all[0].cost/c.weight
+	}
+	wait := fmt.Sprintf("%v", x.fixed)
+	if x.fixed == 0 {
+		wait = fmt.Sprintf("as long as training loses %v shrinks by it", x.rental)
+	}
+	reserve := "with the priced reserve"
+	if x.bare {
+		reserve = "without a reserve"
+	}
+	p.Course = fmt.Sprintf("an excess waits %s, a shrink takes %v more than is needed, %s", wait, x.lot, reserve)
 }
 
 // reason says why in a sentence.
@@ -102,8 +144,29 @@ func (in *insurance) reason() string {
 	case "":
 		return "not priced yet"
 	}
+	if in.reserve == 0 && in.choice > 0 {
+		return fmt.Sprintf("the law would keep %v, but on what came of late lending without a reserve cost less", in.choice)
+	}
 	if in.reserve == 0 {
 		return fmt.Sprintf("misses without a reserve cost %.3g a second; the first quantum of one would cost more than it saves", in.bare)
 	}
 	return fmt.Sprintf("%v cost %.3g a second in training and bring the price of misses from %.3g a second to %.3g", in.reserve, in.premium, in.bare, in.loss)
+}
+
+// showPrefixes says what cached prefixes are worth, and what is kept of them.
+func (h *Handover) showPrefixes(e *engine, p *PricedState) {
+	x := &e.prefixes
+	p.ToPrefixes, p.PrefixesKept = x.perByte*float64(size.GiB), min(x.keep, x.cached)
+	switch {
+	case h.prices.Prefill <= 0:
+		p.Prefixes = "policy.prices.prefill is not set: cached prefixes are kept only where nothing else wants their bytes"
+	case !x.heard:
+		p.Prefixes = "this engine does not say what its cached prefixes bring"
+	case h.prefill <= 0:
+		p.Prefixes = "what a token of a prompt takes is not known yet"
+	case x.keep <= 0:
+		p.Prefixes = fmt.Sprintf("a GiB of cached prefixes saves %.3g a second, less than the %.3g that it is worth to training", p.ToPrefixes, p.ToTraining)
+	default:
+		p.Prefixes = fmt.Sprintf("%.0f tokens a second are found cached; the last GiB that is kept saves %.3g a second, to training it is worth %.3g", x.perSecond(x.found), p.ToPrefixes, p.ToTraining)
+	}
 }

@@ -36,6 +36,7 @@ type trainer struct {
 	gone    bool
 
 	epoch  Epoch // of the last order
+	asOf   Epoch // the first that ordered the same: what repeats follow
 	open   bool  // the last order is not done
 	proof  proof
 	acked  bool

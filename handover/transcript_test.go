@@ -124,6 +124,9 @@ func (s *scenario) config(t *testing.T, d *datadriven.TestData) string {
 	c.Mode, c.Hold, c.Owed = Mode(a.or("mode", "elastic")), HoldMode(a.or("hold", "auto")), OwedMode(a.or("owed", "fail_open"))
 	c.Reserve = a.bytes(t, "reserve", 32*mib)
 	c.Grace = a.duration(t, "grace", 0)
+	if _, ok := a["shrinks"]; ok {
+		c.Limit = Limit{PerSecond: a.float(t, "shrinks"), BytesPerSecond: a.bytes(t, "rate", 0), Arrivals: a.or("limit", "") == "arrivals"}
+	}
 	c.QueueLimit = a.number(t, "queue")
 	if f, ok := a["kv_frac"]; ok {
 		c.StaticKVFrac, _ = strconv.ParseFloat(f, 64)

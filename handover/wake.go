@@ -36,6 +36,7 @@ func (h *Handover) sleep() {
 		if d.calm {
 			soon(d.calmUntil)
 		}
+		soon(d.limit.nextAt(h.cfg.Limit, h.cfg.Quantum))
 	}
 	if len(h.trainers) > 0 {
 		soon(h.graceAt)

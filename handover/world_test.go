@@ -88,6 +88,7 @@ func newWorld(t *rapid.T) *world {
 	c.QueueLimit = rapid.IntRange(1, 4).Draw(t, "queue")
 	c.Mode = rapid.SampledFrom([]Mode{ModeElastic, ModeElastic, ModeElastic, ModeStatic}).Draw(t, "mode")
 	c.StaticKVFrac = 0.5
+	c.Limit = rapid.SampledFrom([]Limit{c.Limit, c.Limit, {}, {PerSecond: 1}, {PerSecond: 2, BytesPerSecond: 64 * mib, Arrivals: true}}).Draw(t, "limit")
 	devices := []DeviceID{"d0", "d1"}[:rapid.IntRange(1, 2).Draw(t, "devices")]
 	n := rapid.IntRange(1, 2).Draw(t, "engines")
 	for _, d := range devices {

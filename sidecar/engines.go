@@ -107,6 +107,7 @@ func seenEvent(id handover.EngineID, s engine.Sample, resident size.Bytes) func(
 	return func(at handover.At) handover.Event {
 		return handover.EngineSeen{
 			At: at, Engine: id, Held: s.Held, Evictable: s.Evictable, Bound: s.Bound, BoundEpoch: handover.Epoch(s.BoundEpoch), Needed: s.Needed,
+			Cached: s.Cached, PrefixQueries: s.PrefixQueries, PrefixHits: s.PrefixHits,
 			Resident: resident, Running: s.Running, Waiting: s.Waiting, Short: s.Short,
 		}
 	}

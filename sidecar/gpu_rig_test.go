@@ -152,6 +152,9 @@ func TestGPUThatCannotBeReadStopsNoRequest(t *testing.T) {
 		return slices.Contains(s.Problems, "device host0: "+said) && s.Trainers[0].Problem == said
 	})
 	r.mustAllBeWhole(r.burst(6, 300, 20))
+	if text := r.metrics(); strings.Contains(text, `lull_memory_bytes{device="host0",owner="all",term="used"}`) {
+		t.Error("/metrics still has the driver's figures of before")
+	}
 	g.set(func(g *fakeGPU) { g.broken = nil })
 	r.until("the problem is gone", func() bool {
 		s := r.state()
@@ -219,8 +222,8 @@ func TestMissingGPUIsNoReasonToServeNobody(t *testing.T) {
 	r.start()
 	r.mustAllBeWhole(r.burst(3, 50, 10))
 	const want = "devices host0: device: gpu 0: no driver; requests are relayed and nothing is lent on it until a restart"
-	if s := r.state(); s.Lending || len(s.Devices) != 0 || !slices.Contains(s.Problems, want) {
-		t.Errorf("lending %v, devices %v, problems %q; want %s", s.Lending, s.Devices, s.Problems, want)
+	if s := r.state(); s.Lending || len(s.Devices) != 1 || !s.Devices[0].LeftOut || "devices host0: "+s.Devices[0].Why != want || !slices.Contains(s.Problems, want) {
+		t.Errorf("lending %v, devices %+v, problems %q; want %s", s.Lending, s.Devices, s.Problems, want)
 	}
 	resp, err := r.client.Get(r.admin + "/readyz")
 	if err != nil {

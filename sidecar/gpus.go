@@ -166,5 +166,8 @@ func (s *Sidecar) wireDevices() {
 	for id, text := range s.found.problems {
 		s.log.Error("a GPU of lull.yaml is not as it says", "device", id, "err", text)
 		s.loop.view.problem("devices "+id, text)
+		if _, ok := s.found.open[id]; !ok {
+			s.loop.view.device(DeviceState{ID: id, Kind: config.KindNVIDIA, LeftOut: true, Why: text})
+		}
 	}
 }

@@ -28,12 +28,18 @@ func (d *gpuDriver) missed(l *loop, err error) {
 	}
 	d.trouble = text
 	l.view.problem(d.key(), text)
+	for _, term := range driverTerms {
+		l.metrics.ForgetMemory(string(d.id), "all", term)
+	}
 	for _, t := range l.trainers {
 		if t.gpu == d {
 			t.trouble = text
 		}
 	}
 }
+
+// driverTerms are the terms of memory that only a GPU's driver knows.
+var driverTerms = []string{"total", "used", "others", "lost"}
 
 // take tells the core what a reading means: first what others have taken, then what
 // each trainer has.
@@ -159,7 +165,10 @@ type DeviceState struct {
 	// Truth is processes where each process's bytes are read, device where only those
 	// of the whole device can be; Why says why.
 	Truth string `json:"truth"`
-	Why   string `json:"why,omitempty"`
+	// LeftOut says that the device of lull.yaml is not there: Why says why, and nothing
+	// is lent on it.
+	LeftOut bool   `json:"left_out,omitempty"`
+	Why     string `json:"why,omitempty"`
 	// Name, UUID and Driver are a GPU's.
 	Name   string `json:"name,omitempty"`
 	UUID   string `json:"uuid,omitempty"`

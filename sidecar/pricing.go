@@ -30,6 +30,8 @@ type pricing struct {
 	list   config.PriceList
 	lookAt handover.At
 
+	prefillAt handover.At // when it is looked at again what prefill takes
+
 	off    bool
 	turnAt handover.At // when off turns, 0 never
 }
@@ -52,7 +54,7 @@ func (p *pricing) news(at handover.At, wall time.Time) []handover.Event {
 		for _, t := range list.Tiers {
 			misses[t.Name] = t.Miss
 		}
-		out = append(out, handover.Priced{At: at, Sample: list.Sample, Miss: list.Miss, Tiers: misses})
+		out = append(out, handover.Priced{At: at, Sample: list.Sample, Miss: list.Miss, Prefill: list.Prefill, Tiers: misses})
 	}
 	if p.turn(at) {
 		out = append(out, handover.ReserveOff{At: at, Off: p.off})
@@ -67,7 +69,7 @@ func (p *pricing) listAt(at handover.At, wall time.Time) (config.PriceList, bool
 	}
 	p.lookAt = at + pricesEvery
 	list := p.prices.At(slo.MomentOf(wall.In(p.zone)))
-	if p.told && list.Sample == p.list.Sample && list.Miss == p.list.Miss && slices.Equal(list.Tiers, p.list.Tiers) {
+	if p.told && list.Sample == p.list.Sample && list.Miss == p.list.Miss && list.Prefill == p.list.Prefill && slices.Equal(list.Tiers, p.list.Tiers) {
 		return list, false
 	}
 	before := p.list
@@ -102,6 +104,16 @@ func (p *pricing) turn(at handover.At) bool {
 	return true
 }
 
+// prefill is what a token of a prompt takes, once every pricesEvery where that has a
+// price.
+func (p *pricing) prefill(at handover.At, s *score) (took time.Duration, due bool) {
+	if p.list.Prefill <= 0 || at < p.prefillAt || s == nil {
+		return 0, false
+	}
+	p.prefillAt = at + pricesEvery
+	return s.prefillPerToken(), true
+}
+
 // between is the time until the next interval without a reserve.
 func (p *pricing) between() time.Duration {
 	mean := p.prices.OffFor.Seconds() * (1 - p.prices.OffShare) / p.prices.OffShare
@@ -115,6 +127,9 @@ func (l *loop) tellPrices() {
 	}
 	for _, ev := range l.pricing.news(l.now(), l.clock()) {
 		l.step(ev)
+	}
+	if took, due := l.pricing.prefill(l.now(), l.view.score); due {
+		l.step(handover.PrefillSeen{At: l.now(), PerToken: took})
 	}
 }
 

@@ -147,3 +147,27 @@ func TestReserveIsPricedByWhatTheTrainerReports(t *testing.T) {
 	}
 	r.until("the constant is back", func() bool { return reserve().Why == "constant" && reserve().Priced == nil })
 }
+
+// TestPrefillIsToldOnlyWhereItHasAPrice: once a second, from what requests took.
+func TestPrefillIsToldOnlyWhereItHasAPrice(t *testing.T) {
+	s := &score{}
+	for i := range 40 {
+		s.prefill.Learn(100+50*(i%7), time.Duration(100+50*(i%7))*time.Millisecond)
+	}
+	p := newPricing(config.Prices{PriceList: config.PriceList{Sample: 1, Miss: 2}}, time.UTC, nil)
+	p.news(0, monday)
+	if _, due := p.prefill(time.Second, s); due {
+		t.Error("told without a price of prefill")
+	}
+	p.set(config.Prices{PriceList: config.PriceList{Sample: 1, Miss: 2, Prefill: 3}}, time.UTC)
+	if got := p.news(2*time.Second, monday); len(got) != 1 || got[0].(handover.Priced).Prefill != 3 {
+		t.Errorf("told %+v, want the new price", got)
+	}
+	took, due := p.prefill(2*time.Second, s)
+	if !due || took < 990*time.Microsecond || took > 1010*time.Microsecond {
+		t.Errorf("%v, %v: want 1ms a token", took, due)
+	}
+	if _, due := p.prefill(2*time.Second+pricesEvery/2, s); due {
+		t.Error("told again within the second")
+	}
+}

@@ -28,8 +28,9 @@ func exportReserve(engine string, b handover.Bytes, p *handover.PricedState) tel
 	}
 	return telemetry.Reserve{
 		Engine: engine, Bytes: float64(b), Premium: p.Premium, Loss: p.Loss, Bare: p.Bare,
-		ToTraining: p.ToTraining, ToRequests: p.ToRequests, Displaced: p.Displaced, Spent: p.Spent, Saved: p.Saved,
+		ToTraining: p.ToTraining, ToRequests: p.ToRequests, ToPrefixes: p.ToPrefixes, Kept: float64(p.PrefixesKept), Displaced: p.Displaced, Spent: p.Spent, Saved: p.Saved,
 		Misses: p.Misses, ShadowMisses: p.ShadowMisses, Arrivals: p.Arrived, Short: p.Short, Covered: p.Covered,
+		Lot: float64(p.Lot), Patience: p.Patience.Seconds(), CourseCost: p.CourseCost, RentalCost: p.RentalCost,
 		With: trial(p.With), Without: trial(p.Without),
 	}
 }

@@ -73,6 +73,13 @@ func (s *score) slack(p *promise, arrived time.Time) time.Duration {
 	return p.Slack(p.promptTokens, s.now().Sub(arrived), s.prefill.For(p.promptTokens))
 }
 
+// prefillPerToken is what a token of a prompt takes the server, 0 unknown.
+func (s *score) prefillPerToken() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prefill.PerToken()
+}
+
 // predictedPrefill is what a prompt of so many tokens takes from the server to its
 // first token, by what the last requests took.
 func (s *score) predictedPrefill(tokens int) time.Duration {

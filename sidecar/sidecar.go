@@ -105,6 +105,7 @@ func (s *Sidecar) wire() {
 	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load, first: s.file.Engines[0].Name}
 	s.metrics.ShowServing(s.serving)
 	s.metrics.ShowReserves(s.loop.view.reserves)
+	s.metrics.ShowOwners(s.loop.view.memory)
 }
 
 // withRemedy adds to an error of a place that only root may write what to do.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/size"
 	"github.com/lull-project/lull/trainer"
 )
 
@@ -25,6 +26,7 @@ type State struct {
 	Devices  []DeviceState   `json:"devices"`
 	Engines  []EngineState   `json:"engines"`
 	Trainers []TrainerState  `json:"trainers"`
+	Memory   []OwnerMemory   `json:"memory"`
 	SLO      []SLOState      `json:"slo"`
 	Problems []string        `json:"problems"`
 }
@@ -171,12 +173,14 @@ func (v *view) layOut(l *loop, at handover.At) {
 		ledger = &s
 		exportLedger(l.metrics, s)
 	}
+	reports, least := map[handover.TrainerID]*trainer.Report{}, map[handover.TrainerID]size.Bytes{}
 	trainers, connected := make([]TrainerState, 0, len(l.trainers)), 0
 	for _, t := range l.trainers {
 		if t.session != nil {
 			connected++
 		}
 		l.noteLate(t, ledger)
+		reports[t.id], least[t.id] = t.report, t.minBudget
 		trainers = append(trainers, TrainerState{
 			ID: string(t.id), Connected: t.session != nil, PID: t.pid(), Baseline: int64(t.baseline),
 			Floor: int64(t.hello.Floor), MinBudget: int64(t.minBudget), Report: t.report, Problem: firstOf(t.trouble, t.late),
@@ -191,6 +195,7 @@ func (v *view) layOut(l *loop, at handover.At) {
 	v.state.Requests = l.requests.live()
 	v.state.Ledger, v.state.Trainers = ledger, trainers
 	v.state.Engines = v.engineStates(l)
+	v.state.Memory = memoryOf(ledger, v.samples, reports, least)
 }
 
 func (v *view) engineStates(l *loop) []EngineState {

@@ -23,6 +23,20 @@ func (p *Prefill) Learn(tokens int, took time.Duration) {
 	}
 }
 
+// PerToken is what a further token of a prompt takes, by the part of the slope that
+// the requests' lengths explain; 0 where nothing is known.
+func (p *Prefill) PerToken() time.Duration {
+	if p.weight == 0 {
+		return 0
+	}
+	x, y := p.x/p.weight, p.y/p.weight
+	varX, varY, cov := p.xx/p.weight-x*x, p.yy/p.weight-y*y, p.xy/p.weight-x*y
+	if varX <= 1e-9*(1+x*x) || varY <= 0 || cov <= 0 {
+		return 0
+	}
+	return time.Duration(min(1, cov*cov/(varX*varY)) * cov / varX * float64(time.Second))
+}
+
 // For is the prediction for a prompt of so many tokens. The slope counts by the
 // share of the variance that it explains, so that queueing is not taken for a long
 // prompt's cost, and no prompt is predicted more than its share of tokens beside

@@ -40,6 +40,28 @@ func TestPrefillOfOneLengthIsTheMean(t *testing.T) {
 	}
 }
 
+// TestPrefillPerTokenIsTheSlope: 1 ms a token beside 50 ms that every request takes.
+func TestPrefillPerTokenIsTheSlope(t *testing.T) {
+	var p Prefill
+	if p.PerToken() != 0 {
+		t.Errorf("%v a token before the first request", p.PerToken())
+	}
+	for i := range 40 {
+		n := 100 + 50*(i%7)
+		p.Learn(n, 50*time.Millisecond+time.Duration(n)*time.Millisecond)
+	}
+	if got := p.PerToken(); got < 990*time.Microsecond || got > 1010*time.Microsecond {
+		t.Errorf("%v a token, want 1ms", got)
+	}
+	p = Prefill{}
+	for range 40 {
+		p.Learn(100, 50*time.Millisecond)
+	}
+	if got := p.PerToken(); got != 0 {
+		t.Errorf("%v a token where all prompts are as long", got)
+	}
+}
+
 func TestPrefillTakesQueueingForNoCostOfLength(t *testing.T) {
 	src := rand.New(rand.NewPCG(1, 1))
 	for range 200 {

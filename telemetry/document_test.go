@@ -16,6 +16,7 @@ func TestEverySeriesStandsInTheTable(t *testing.T) {
 	m.ShowServing(func() Serving { return Serving{} })
 	m.ShowObjectives(func() ([]Objective, []Goodput) { return nil, nil })
 	m.ShowReserves(func() []Reserve { return nil })
+	m.ShowOwners(func() []OwnerMemory { return nil })
 	var code []string
 	descs := make(chan *prometheus.Desc)
 	go func() { m.registry.Describe(descs); close(descs) }() // ends when all are read

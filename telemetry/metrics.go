@@ -185,6 +185,12 @@ func (m *Metrics) Memory(device, owner, term string, bytes int64) {
 	m.memory.WithLabelValues(clean(device, owner, term)...).Set(float64(bytes))
 }
 
+// ForgetMemory takes a term back that is not known any more: an old figure would pass
+// for today's.
+func (m *Metrics) ForgetMemory(device, owner, term string) {
+	m.memory.DeleteLabelValues(clean(device, owner, term)...)
+}
+
 // DeviceFault counts an error that a device's driver reported.
 func (m *Metrics) DeviceFault(device, kind, code string) {
 	m.faults.WithLabelValues(clean(device, kind, code)...).Inc()

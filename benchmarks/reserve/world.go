@@ -36,6 +36,7 @@ type world struct {
 	epoch  handover.Epoch // of the trainer's last order
 	budget size.Bytes     // what training really has
 	since  time.Duration
+	busy   time.Duration // until when the trainer is at a shrink, whatever is ordered meanwhile
 
 	samples float64 // made since the first request
 	shrinks int     // since the first request
@@ -71,6 +72,7 @@ func (s *schedule) Pop() any {
 func newWorld(cfg Config, pool size.Bytes, change func(*handover.Config)) (*world, error) {
 	c := handover.DefaultConfig()
 	c.Session, c.Grace, c.Quantum = 1, 0, quantum
+	c.Limit = handover.Limit{} // each policy as often as it likes: it pays for it
 	c.Devices = []handover.DeviceConfig{{ID: deviceID, Capacity: pool + floor + headroom, Headroom: headroom}}
 	c.Engines = []handover.EngineConfig{{
 		ID: engineID, Devices: []handover.DeviceID{deviceID}, Pool: pool, BytesPerToken: cfg.PerToken, BlockTokens: cfg.BlockTokens,
@@ -162,7 +164,7 @@ func (w *world) obey(o handover.Order) {
 	if o.Shrink {
 		w.shrinks++
 		w.paused++
-		if took = w.draw(); took < 0 {
+		if took = w.shrink(); took < 0 {
 			return
 		}
 	}
@@ -173,6 +175,21 @@ func (w *world) obey(o handover.Order) {
 		w.setBudget(o.Bytes)
 		w.step(handover.Acked{At: w.now, Trainer: trainerID, Epoch: o.Epoch, Held: o.Bytes, How: "drop"})
 	})
+}
+
+// shrink is how long the trainer takes for a shrink that is ordered now, below 0
+// where its answer is lost. One that it is at already is done no sooner for being
+// ordered again, and what is ordered meanwhile is done with it.
+func (w *world) shrink() time.Duration {
+	took := w.draw()
+	if took < 0 {
+		return took
+	}
+	if w.busy > w.now {
+		return max(w.cfg.Handovers.FastFrom, w.busy-w.now)
+	}
+	w.busy = w.now + took
+	return took
 }
 
 // draw is how long a shrink takes, below 0 for ever.
