@@ -96,6 +96,8 @@ type TrainerState struct {
 	Acked      bool      `json:"acked"`
 	Fenced     bool      `json:"fenced"`
 	Gone       bool      `json:"gone"`
+	// Why says why it has no budget, or less than its least; else it is empty.
+	Why string `json:"why,omitempty"`
 }
 
 // QueueState is one held request; DueAt is when it is answered anyway.
@@ -137,7 +139,9 @@ func (h *Handover) Snapshot() State {
 		s.Engines = append(s.Engines, es)
 	}
 	for _, t := range h.trainers {
-		s.Trainers = append(s.Trainers, t.state())
+		ts := t.state()
+		ts.Why = h.whyNothing(t)
+		s.Trainers = append(s.Trainers, ts)
 		if c := t.change; t.open && c != nil {
 			s.Owed = append(s.Owed, OwedState{
 				Epoch: t.epoch, Trainer: t.id, Reason: c.reason, Shrink: c.shrink, From: c.from, To: c.to,

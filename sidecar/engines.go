@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -100,7 +101,22 @@ func (e *engineDriver) look(ctx context.Context) {
 	}
 	e.needed.Store(int64(sample.Needed))
 	seen := seenEvent(e.id, sample, e.truth.resident(ctx, e.engine, sample))
-	e.loop.post(ctx, input{do: func(l *loop) { l.view.engine(e.id, sample, "") }, event: seen})
+	absent := e.truth.absent
+	e.loop.post(ctx, input{do: func(l *loop) {
+		l.view.engine(e.id, sample, "")
+		e.sayAbsent(l, absent)
+	}, event: seen})
+}
+
+// sayAbsent names the process of an engine that its GPU does not list: its bytes
+// count as somebody else's there, and nobody sees its weights.
+func (e *engineDriver) sayAbsent(l *loop, pid int) {
+	about := "engine " + string(e.id) + " process"
+	if pid == 0 {
+		l.view.clearProblem(about)
+		return
+	}
+	l.view.problem(about, fmt.Sprintf("NVML lists no process of pid %d or below it on its GPU: it may be on another, or in a container whose pids differ (engines[].pid names the right one); its bytes there count as others'", pid))
 }
 
 func seenEvent(id handover.EngineID, s engine.Sample, resident size.Bytes) func(handover.At) handover.Event {

@@ -235,6 +235,32 @@ func TestResidentBytesOnAGPUAreOfTheMomentOfTheEnginesWord(t *testing.T) {
 	})
 }
 
+// TestEngineThatIsNotOnItsGPUIsNamed: by the process that was looked for; and no more
+// once it is there.
+func TestEngineThatIsNotOnItsGPUIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &oneProcess{fakeGPU: newFakeGPU(80 * size.GiB), bytes: 12 * size.GiB}
+		l := &loop{clock: time.Now, log: quietLogger(), view: newView(nil, 1)}
+		first, _ := g.Read(t.Context())
+		r := &residency{now: time.Now, books: gpuBooks{newGPUDriver(l, nvidia("gpu0", "0", 0, 0), foundGPU{g, first})}, pid: 71}
+		e := &engineDriver{id: "main", truth: r}
+		server := holding{kv: 2 * size.GiB}
+		sample, _ := server.Observe(t.Context())
+		r.resident(t.Context(), server, sample)
+		e.sayAbsent(l, r.absent)
+		if got := l.view.problemList(); len(got) != 1 || !strings.Contains(got[0], "engine main process: NVML lists no process of pid 71 or below it on its GPU") {
+			t.Errorf("problems %q, want the process that is not there", got)
+		}
+		time.Sleep(residencyEvery)
+		r.pid = 70
+		r.resident(t.Context(), server, sample)
+		e.sayAbsent(l, r.absent)
+		if got := l.view.problemList(); len(got) != 0 {
+			t.Errorf("problems %q of a process that is there", got)
+		}
+	})
+}
+
 func TestCapacityIsWhatOthersLeaveOfIt(t *testing.T) {
 	d := testDriver(newFakeGPU(80*size.GiB), nvidia("gpu0", "0", 60*size.GiB, 2*size.GiB))
 	for _, c := range []struct {

@@ -20,8 +20,9 @@ type residency struct {
 	pid      int                 // from the config; 0 finds it
 	last     time.Time
 
-	seen  int          // found as the listener
-	shown atomic.Int64 // the last one used, for readers on other goroutines
+	seen   int          // found as the listener
+	absent int          // the process that was looked for last, where its GPU does not list it
+	shown  atomic.Int64 // the last one used, for readers on other goroutines
 }
 
 // residencyEvery spaces the measurements: walking a process tree takes a
@@ -40,12 +41,15 @@ func (r *residency) resident(ctx context.Context, e engine.Engine, before engine
 	if pid == 0 {
 		return before.Resident
 	}
+	r.absent = 0
 	b, err := r.books.tree(ctx, pid)
 	if err != nil {
 		return before.Resident
 	}
 	if r.books.beyond() {
 		b -= before.Baseline
+	} else if b == 0 {
+		r.absent = pid
 	}
 	after, err := e.Observe(ctx)
 	if err != nil || after.Held != before.Held {

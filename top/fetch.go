@@ -74,6 +74,7 @@ type Ledger struct {
 		Held   size.Bytes `json:"held_bytes"`
 		Owed   bool       `json:"owed"`
 		Gone   bool       `json:"gone"`
+		Why    string     `json:"why"`
 	} `json:"trainers"`
 	Expected time.Duration `json:"expected_handover_ns"`
 	Tail     time.Duration `json:"handover_tail_ns"`

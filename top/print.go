@@ -135,6 +135,11 @@ func (s Screen) parties(b *strings.Builder) {
 	if len(rows) > 0 {
 		table(b, []string{"TRAINER", "DEVICE", "FLOOR", "BUDGET", "HELD", ""}, rows)
 	}
+	for _, t := range s.State.Ledger.Trainers {
+		if t.Why != "" {
+			fmt.Fprintf(b, "%s has too little: %s\n", clean(t.ID), clean(t.Why))
+		}
+	}
 }
 
 func (s Screen) handovers(b *strings.Builder) {
