@@ -40,7 +40,7 @@ func openWatch(ctx context.Context, up Config, settle time.Duration) (*watch, er
 	if err := engine.NotLull(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("calibrate: --upstream: %w; nothing is measured", err)
 	}
-	e, err := engine.Open(cfg)
+	e, err := engine.Open(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("calibrate: %w; nothing is measured", err)
 	}

@@ -101,7 +101,7 @@ func (r *runner) measureVLLM(ctx context.Context) (err error) {
 	}
 	cfg := engine.DefaultConfig()
 	cfg.Name, cfg.Kind, cfg.URL, cfg.Page = "main", r.vllm.kind, r.vllm.url, r.vllm.page
-	e, err := engine.Open(cfg)
+	e, err := engine.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 func TestVLLMThatCannotLetItsPoolGoKeepsItAndServes(t *testing.T) {
 	s := servers[0]
 	url := s.up(t)
-	e, err := engine.Open(engine.Config{Name: "main", Kind: engine.KindVLLMSleep, URL: url, Pool: size.GiB})
+	e, err := engine.Open(t.Context(), engine.Config{Name: "main", Kind: engine.KindVLLMSleep, URL: url, Pool: size.GiB})
 	if err != nil {
 		t.Fatal(err)
 	}

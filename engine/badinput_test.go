@@ -163,7 +163,7 @@ func TestTwoServersOnOnePortAreFound(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			url := servePair(t, bodies)
 			now := testTime
-			e, err := Open(Config{Name: "main", Kind: kind, URL: url, MetricsURL: url, Now: func() time.Time { return now }})
+			e, err := Open(t.Context(), Config{Name: "main", Kind: kind, URL: url, MetricsURL: url, Now: func() time.Time { return now }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -241,7 +241,7 @@ func FuzzEveryKindReadsAnyAnswer(f *testing.F) {
 		})
 		for kind, c := range overHTTP("http://a:1") {
 			c.Name, c.Transport, c.BytesPerToken = "main", rt, 1<<10
-			e, err := Open(c)
+			e, err := Open(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}

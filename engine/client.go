@@ -140,7 +140,7 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte)
 	case size.Bytes(len(got)) > maxBody:
 		return answer{}, fmt.Errorf("got more than %v, want a server's own answer", maxBody)
 	case resp.StatusCode != http.StatusOK:
-		return answer{}, &StatusError{Code: resp.StatusCode, Body: reason(got)}
+		return answer{}, statusError(resp.StatusCode, got)
 	}
 	return answer{resp.Header, got}, nil
 }
@@ -157,19 +157,24 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-// reason is what a server says of itself when it refuses: the message of an
-// OpenAI-shaped error, or the beginning of whatever came.
-func reason(b []byte) string {
+// statusError reads what a server says of itself when it refuses.
+func statusError(status int, b []byte) *StatusError {
 	var shaped struct {
 		Error struct {
 			Message string `json:"message"`
+			Code    any    `json:"code"` // some have a number there
 		} `json:"error"`
 	}
 	const most = 200
-	if json.Unmarshal(b, &shaped) == nil && shaped.Error.Message != "" {
-		return shaped.Error.Message[:min(len(shaped.Error.Message), most)]
+	e := &StatusError{Code: status, Body: strings.Trim(start(b), `"`)}
+	if json.Unmarshal(b, &shaped) != nil {
+		return e
 	}
-	return strings.Trim(start(b), `"`)
+	e.Word, _ = shaped.Error.Code.(string)
+	if m := shaped.Error.Message; m != "" {
+		e.Body = strings.ToValidUTF8(m[:min(len(m), most)], "")
+	}
+	return e
 }
 
 // start is the beginning of a body, for errors.

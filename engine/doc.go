@@ -8,7 +8,7 @@
 // lull-vllm's pages or kvcached's segment; lull-vllm's Shortages starts the one
 // goroutine, which Close ends. Probe asks an endpoint what it is.
 //
-//	e, err := engine.Open(engine.Config{Name: "main", Kind: "auto", URL: "http://127.0.0.1:8000"})
+//	e, err := engine.Open(ctx, engine.Config{Name: "main", Kind: "auto", URL: "http://127.0.0.1:8000"})
 //	s, err := e.Observe(ctx)          // s.Held, s.Needed, s.Running ...
 //	if b, ok := e.(engine.Bounder); ok {
 //		s, err = b.SetBound(ctx, epoch, 2*size.GiB)

@@ -25,7 +25,7 @@ func TestErrorsSpellTheAddressAsTheConfigDoes(t *testing.T) {
 	at := "unix://" + endpointtest.Socket(t, routes{"/v1/models": models, "/metrics": "no metrics at all"})
 	c := DefaultConfig()
 	c.Name, c.Kind, c.URL = "main", KindVLLM, at
-	e, err := Open(c)
+	e, err := Open(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,10 @@ var (
 type StatusError struct {
 	// Code is the HTTP status.
 	Code int
-	// Body is the beginning of the answer.
-	Body string
+	// Body is what the server says of itself: the message of an OpenAI-shaped error,
+	// else the beginning of the answer. Word is such an error's code, where it is one
+	// word.
+	Body, Word string
 }
 
 // Error prints the status and the beginning of the body.

@@ -99,7 +99,7 @@ func newKVRig(t *testing.T) *kvRig {
 
 func (r *kvRig) open(t *testing.T) *kvcached {
 	t.Helper()
-	e, err := Open(Config{Name: "main", Kind: KindKvcached, URL: "http://" + r.addr, Segment: r.segment, Now: func() time.Time { return r.now }})
+	e, err := Open(t.Context(), Config{Name: "main", Kind: KindKvcached, URL: "http://" + r.addr, Segment: r.segment, Now: func() time.Time { return r.now }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func TestLlamaCPPIsLeftQuietSoThatItNoticesCallersThatLeft(t *testing.T) {
 		files.ServeHTTP(w, r)
 	}))
 	now := testTime
-	e, err := Open(Config{Name: "main", Kind: KindLlamaCPP, URL: url, Now: func() time.Time { return now }})
+	e, err := Open(t.Context(), Config{Name: "main", Kind: KindLlamaCPP, URL: url, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ const (
 
 func openPeer(t *testing.T, dir string) *lullVLLM {
 	t.Helper()
-	e, err := Open(Config{Name: "v", Kind: KindLullVLLM, URL: "http://127.0.0.1:1", Page: filepath.Join(dir, "vllm.page")})
+	e, err := Open(t.Context(), Config{Name: "v", Kind: KindLullVLLM, URL: "http://127.0.0.1:1", Page: filepath.Join(dir, "vllm.page")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestDamagedOrderPageKeepsTheBoundUntilTheNextOrder(t *testing.T) {
 
 func TestOpenLullVLLMWantsThePathOfAPage(t *testing.T) {
 	for _, page := range []string{"vllm.page", "/dev/shm/vllm"} {
-		_, err := Open(Config{Name: "v", Kind: KindLullVLLM, URL: "http://127.0.0.1:1", Page: page})
+		_, err := Open(t.Context(), Config{Name: "v", Kind: KindLullVLLM, URL: "http://127.0.0.1:1", Page: page})
 		want := fmt.Sprintf("engine v: page: got %q, want an absolute path that ends in .page", page)
 		if err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)

@@ -3,16 +3,16 @@ package engine
 import "context"
 
 // Open makes an Engine of the config's kind. For auto it asks the server what it
-// is, which needs the server up: the error then wraps ErrUnreachable or
+// is within ctx, which needs the server up: the error then wraps ErrUnreachable or
 // ErrNotReady and the caller tries again. Other kinds open without a word to the
 // server.
-func Open(c Config) (Engine, error) {
+func Open(ctx context.Context, c Config) (Engine, error) {
 	c = c.withDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if c.Kind == KindAuto {
-		kind, err := detect(context.Background(), newClient(c))
+		kind, err := detect(ctx, newClient(c))
 		if err != nil {
 			return nil, err
 		}

@@ -60,7 +60,7 @@ func TestDetectErrors(t *testing.T) {
 			}
 		})
 	}
-	_, err := Open(Config{Name: "main", URL: "http://127.0.0.1:1"})
+	_, err := Open(t.Context(), Config{Name: "main", URL: "http://127.0.0.1:1"})
 	wantError(t, err, "detect kind: engine main: get http://127.0.0.1:1/lull/state: no answer")
 	if _, err := Detect(t.Context(), "a:1"); err == nil {
 		t.Error("got no error for a url without a scheme")
@@ -78,7 +78,7 @@ func TestOpenChecksItsConfig(t *testing.T) {
 		`engine main: timeout: got -1s, want more than 0`:                                                                                       {Name: "main", Kind: KindVLLM, URL: "http://a:1", Timeout: -time.Second},
 		`engine main: pool, bytes_per_token, block_tokens: got -1B, 0B, 0, want 0 or more`:                                                      {Name: "main", Kind: KindVLLM, URL: "http://a:1", Pool: -1},
 	} {
-		_, err := Open(c)
+		_, err := Open(t.Context(), c)
 		wantError(t, err, want)
 	}
 }

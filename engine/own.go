@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 )
 
 const (
@@ -33,7 +32,7 @@ func NotLull(ctx context.Context, c Config) error {
 	ask.ask = true
 	_, err := ask.get(ctx, "/health")
 	var s *StatusError
-	if errors.As(err, &s) && s.Code == http.StatusMisdirectedRequest && strings.Contains(s.Body, CodeOwnAddress) {
+	if errors.As(err, &s) && s.Code == http.StatusMisdirectedRequest && s.Word == CodeOwnAddress {
 		return fmt.Errorf("%s: %w", c.URL, ErrLull)
 	}
 	return nil

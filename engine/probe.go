@@ -126,7 +126,7 @@ func Probe(ctx context.Context, cfg ProbeConfig) (Report, error) {
 
 // read opens the engine and observes it once.
 func (r *Report) read(ctx context.Context, c Config) error {
-	e, err := Open(c)
+	e, err := Open(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func open(t *testing.T, c Config) Engine {
 	t.Helper()
 	c.Name = "main"
 	c.Now = func() time.Time { return testTime }
-	e, err := Open(c)
+	e, err := Open(t.Context(), c)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}

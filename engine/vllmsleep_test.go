@@ -172,7 +172,7 @@ func TestVLLMSleepOrdersTwiceAreOrdersOnce(t *testing.T) {
 func TestVLLMSleepRequestThatComesMeanwhileIsServedAndThePoolStays(t *testing.T) {
 	s := newSleeper(t)
 	later := time.Duration(0)
-	opened, err := Open(Config{Name: "main", Kind: KindVLLMSleep, URL: s.URL, BytesPerToken: size.KiB, Now: func() time.Time { return testTime.Add(later) }})
+	opened, err := Open(t.Context(), Config{Name: "main", Kind: KindVLLMSleep, URL: s.URL, BytesPerToken: size.KiB, Now: func() time.Time { return testTime.Add(later) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func engineConfig(c config.Engine) engine.Config {
 // meet opens an engine and reads it once.
 func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, handover.EngineConfig, error) {
 	none := handover.EngineConfig{}
-	e, err := engine.Open(engineConfig(c))
+	e, err := engine.Open(ctx, engineConfig(c))
 	if err != nil {
 		return nil, none, err
 	}

@@ -202,3 +202,24 @@ func TestTrainersAreToldWhenTheSidecarIsStopped(t *testing.T) {
 		})
 	}
 }
+
+// TestStopDoesNotWaitForAServerThatIsAskedWhatItIs: one that begins answers and
+// never ends them took 2 s of the stop for each question.
+func TestStopDoesNotWaitForAServerThatIsAskedWhatItIs(t *testing.T) {
+	asked := make(chan struct{}, 64)
+	l := newLone(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "{")
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/lull/state" {
+			asked <- struct{}{}
+		}
+		<-r.Context().Done()
+	}), nil, nil)
+	<-asked
+	began := time.Now()
+	l.end()
+	if took := time.Since(began); took > 1500*time.Millisecond { // of the 2 s that a question may take
+		t.Errorf("took %v, want no wait for the answer", took)
+	}
+}

@@ -97,7 +97,7 @@ func readOnce(ctx context.Context, e config.Engine, p config.Proxy) (engine.Capa
 	if key, err := upstreamKey(p); err == nil {
 		ec.Key = string(key)
 	}
-	found, err := engine.Open(ec)
+	found, err := engine.Open(ctx, ec)
 	if err != nil {
 		return engine.Capabilities{}, err
 	}
