@@ -12,15 +12,14 @@ import (
 	"github.com/lull-project/lull/size"
 )
 
-// vllmSleepState is awake 1, or awake 0 with what else is asleep. After
-// /release_kv_cache_memory all of its series are 0 (vLLM 0.32,
-// v1/metrics/loggers.py).
-const vllmSleepState = "vllm:engine_sleep_state"
-
 // poolMoves is the longest that a whole pool may take to go or to come back.
 // Shorter takes a large one for stuck, longer keeps a request waiting for a
 // server that hangs.
 const poolMoves = time.Minute
+
+// poolUndone is how long an undone release may take before it is left to the next
+// reading: a stop waits for it.
+const poolUndone = 5 * time.Second
 
 // poolRests is how long a server that did not let its pool go is not asked again:
 // each try holds up what comes meanwhile by some milliseconds, and a device that
@@ -38,6 +37,7 @@ type vllmSleep struct {
 	*vllm
 	slow *client // for what takes as long as the pool is large
 
+	moving sync.Mutex // held while the pool goes or comes back
 	mu     sync.Mutex
 	epoch  uint64 // of the last order that it obeyed
 	let    bool   // that order let the pool go
@@ -68,11 +68,27 @@ func (e *vllmSleep) Close() error {
 }
 
 // Observe reads the pool's logical use and whether it is there. A pause that could
-// not be undone is undone first.
+// not be undone is undone first. While the pool moves it only reads: what it sees
+// then may be of before, and says nothing about an order.
 func (e *vllmSleep) Observe(ctx context.Context) (Sample, error) {
-	if err := e.thaw(ctx); err != nil {
-		return Sample{}, err
+	still := e.moving.TryLock()
+	if still {
+		defer e.moving.Unlock()
+		if err := e.thaw(ctx, e.client); err != nil {
+			return Sample{}, err
+		}
 	}
+	s, err := e.look(ctx)
+	if !still {
+		e.mu.Lock()
+		s.BoundEpoch = e.epoch
+		e.mu.Unlock()
+	}
+	return s, err
+}
+
+// look is Observe without a care for who moves the pool.
+func (e *vllmSleep) look(ctx context.Context) (Sample, error) {
 	s, f, err := e.read(ctx, vllmSleepState)
 	if err != nil {
 		return Sample{}, err
@@ -121,44 +137,12 @@ func (e *vllmSleep) pausedNote(ctx context.Context) string {
 	return ""
 }
 
-// sleepState is what of a vLLM is there.
-type sleepState int
-
-const (
-	poolThere sleepState = iota
-	poolGone
-	allAsleep
-)
-
-// sleepStateOf reads the gauge: one set of series an engine (data parallel).
-func sleepStateOf(f families) (sleepState, error) {
-	awake, offloaded, engines := 0.0, 0.0, 0
-	for _, v := range f.values(vllmSleepState) {
-		switch v.labels["sleep_state"] {
-		case "awake":
-			awake += v.value
-			engines++
-		case "weights_offloaded", "discard_all":
-			offloaded += v.value
-		}
-	}
-	switch {
-	case engines == 0:
-		return 0, fmt.Errorf("got no %s, want it: start vLLM with --enable-sleep-mode, or name the kind %s", vllmSleepState, KindVLLM)
-	case offloaded > 0:
-		return allAsleep, nil
-	case awake == 0:
-		return poolGone, nil
-	case int(awake) == engines:
-		return poolThere, nil
-	}
-	return allAsleep, nil // some engines only: nobody's pool to lend
-}
-
 // SetBound lets the pool go for a bound of 0 and has it back for any other. A pool
 // that does not go (a request came meanwhile, or this vLLM cannot) stays, and the
 // server goes on: the error says which.
 func (e *vllmSleep) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (Sample, error) {
+	e.moving.Lock()
+	defer e.moving.Unlock()
 	e.mu.Lock()
 	stale := epoch < e.epoch
 	e.mu.Unlock()
@@ -176,7 +160,7 @@ func (e *vllmSleep) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (S
 	e.epoch, e.let = epoch, b == 0
 	e.paused = false // it moved by our word since
 	e.mu.Unlock()
-	s, err := e.Observe(ctx)
+	s, err := e.look(ctx)
 	if err != nil {
 		return Sample{}, fmt.Errorf("set bound epoch=%d to %v: %w", epoch, b, err)
 	}
@@ -184,7 +168,7 @@ func (e *vllmSleep) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (S
 		err = fmt.Errorf("engine %s: set bound epoch=%d to %v: it agreed, and then showed %v held; its pool counts as held", e.name, epoch, b, s.Held)
 		if b == 0 {
 			e.freeze(true)
-			err = errors.Join(err, e.thaw(context.WithoutCancel(ctx)))
+			err = errors.Join(err, e.undo(ctx))
 		}
 		return Sample{}, err
 	}
@@ -239,8 +223,7 @@ func (e *vllmSleep) letGo(ctx context.Context) error {
 	if statusOf(err) == http.StatusNotFound {
 		err = fmt.Errorf("%w; start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode (a release of 2026-09 or later)", err)
 	}
-	// The caller may have given up, and the requests must go on all the same.
-	if undone := e.thaw(context.WithoutCancel(ctx)); undone != nil {
+	if undone := e.undo(ctx); undone != nil {
 		return fmt.Errorf("its pool was not released: %w; and the pause was not undone: %w; tried again at each reading", err, undone)
 	}
 	return fmt.Errorf("its pool was not released, the server goes on with it: %w", err)
@@ -274,19 +257,27 @@ func (e *vllmSleep) restore(ctx context.Context) error {
 	return nil
 }
 
+// undo is thaw for a caller that may have given up: the requests must go on all
+// the same.
+func (e *vllmSleep) undo(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), poolUndone)
+	defer stop()
+	return e.thaw(ctx, e.slow)
+}
+
 // thaw undoes a pause of ours that led to nothing. Waking also has back what may
 // have gone of the pool, and a server that is awake goes on; without that route
 // nothing can have gone. A server that is down has forgotten the pause.
-func (e *vllmSleep) thaw(ctx context.Context) error {
+func (e *vllmSleep) thaw(ctx context.Context, by *client) error {
 	e.mu.Lock()
 	frozen := e.frozen
 	e.mu.Unlock()
 	if !frozen {
 		return nil
 	}
-	_, err := e.slow.do(ctx, http.MethodPost, wakeUp, nil)
+	_, err := by.do(ctx, http.MethodPost, wakeUp, nil)
 	if statusOf(err) == http.StatusNotFound {
-		_, err = e.client.do(ctx, http.MethodPost, "/resume", nil)
+		_, err = by.do(ctx, http.MethodPost, "/resume", nil)
 	}
 	if err != nil && !endpoint.NobodyListens(err) {
 		return fmt.Errorf("it is paused by Lull and was not resumed: %w", err)

@@ -27,6 +27,7 @@ type sleeper struct {
 	arrive            func(path string)
 	stuck             string // status of wake_up in place of awake
 	silent, unmetered bool   // agrees and does nothing; has no gauge of sleep
+	before            func(path string)
 }
 
 func newSleeper(t *testing.T) *sleeper {
@@ -37,6 +38,9 @@ func newSleeper(t *testing.T) *sleeper {
 }
 
 func (s *sleeper) serve(w http.ResponseWriter, r *http.Request) {
+	if s.before != nil {
+		s.before(r.URL.Path)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Method == http.MethodPost {
@@ -296,5 +300,34 @@ func TestVLLMSleepServerThatRestartedHasForgottenItsOrder(t *testing.T) {
 	}
 	if got, err := e.SetBound(t.Context(), 8, 0); err != nil || got.Held != 0 || got.BoundEpoch != 8 {
 		t.Errorf("ordered again: got %+v, %v, want nothing held by epoch 8", got, err)
+	}
+}
+
+// TestVLLMSleepReadingsDisturbNoReleaseUnderWay: a reading between the pause and the
+// end of the release must not take the pause for one to undo.
+func TestVLLMSleepReadingsDisturbNoReleaseUnderWay(t *testing.T) {
+	for _, at := range []string{"/pause", "/release_kv_cache_memory"} {
+		s := newSleeper(t)
+		e := openSleeper(t, s)
+		reached, on := make(chan struct{}), make(chan struct{})
+		s.before = func(path string) {
+			if path == at {
+				close(reached)
+				<-on
+			}
+		}
+		done := make(chan error, 1)
+		go func() { _, err := e.SetBound(t.Context(), 9, 0); done <- err }()
+		<-reached
+		if got, err := e.Observe(t.Context()); err != nil || got.Held != sleeperPool {
+			t.Errorf("read meanwhile: got %+v, %v, want the pool as it is", got, err)
+		}
+		close(on)
+		if err := <-done; err != nil {
+			t.Errorf("held at %s: %v", at, err)
+		}
+		if got, want := s.posted(), []string{"/pause?mode=keep", "/release_kv_cache_memory"}; !slices.Equal(got, want) {
+			t.Errorf("got %v posted, want %v", got, want)
+		}
 	}
 }

@@ -296,3 +296,30 @@ func TestStateSaysWhichCourseIsFollowed(t *testing.T) {
 		t.Errorf("got %+v", *p)
 	}
 }
+
+// TestOnlyNewPricesForgetWhatCoursesHaveCost: an interval without the reserve is no
+// change of prices.
+func TestOnlyNewPricesForgetWhatCoursesHaveCost(t *testing.T) {
+	h, e := rehearsed(t)
+	c := &e.ins.courses
+	cost := func() (sum float64) {
+		for i := range c.all {
+			c.all[i].cost = 5
+		}
+		h.Step(ReserveOff{At: h.now, Off: true})
+		h.Step(ReserveOff{At: h.now})
+		for i := range c.all {
+			sum += c.all[i].cost
+		}
+		return sum
+	}
+	if got := cost(); got == 0 {
+		t.Error("two turns of the reserve forgot every cost")
+	}
+	h.Step(Priced{At: h.now, Sample: 1, Miss: 1})
+	for i := range c.all {
+		if c.all[i].cost != 0 {
+			t.Fatalf("course %d still costs %v after a change of prices", i, c.all[i].cost)
+		}
+	}
+}

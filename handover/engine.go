@@ -57,6 +57,14 @@ const boundWait = time.Second
 // maxBoundWait caps the backoff of repeated SetBounds.
 const maxBoundWait = 5 * time.Second
 
+// mostWait is maxBoundWait, but for a pool that does not go.
+func (e *engine) mostWait() time.Duration {
+	if e.cfg.Whole && e.bound == 0 {
+		return wholeIdle
+	}
+	return maxBoundWait
+}
+
 // kv is the most KV that the engine may map.
 func (e *engine) kv() Bytes { return max(e.bound, e.mayMap, e.held) }
 
@@ -112,7 +120,10 @@ func (e *engine) needsRoom() Bytes { return e.pred.Need() + e.foreign() }
 // setBound tells the engine its bound. A rise is charged at once, a fall when
 // it is confirmed.
 func (h *Handover) setBound(e *engine, b Bytes, reason string) {
-	e.lending = reason == "lend"
+	again := reason == "retry"
+	if !again {
+		e.lending = reason == "lend"
+	}
 	e.bound = b
 	e.calm = false
 	e.settled = false
@@ -127,9 +138,11 @@ func (h *Handover) setBound(e *engine, b Bytes, reason string) {
 	e.epoch = h.nextEpoch()
 	e.retryWait = boundWait
 	e.retryAt = h.now + e.retryWait
-	e.fallAt = 0
-	if b < e.held {
-		e.fallAt = h.now
+	if !again {
+		e.fallAt = 0
+		if b < e.held {
+			e.fallAt = h.now
+		}
 	}
 	h.emitBound(SetBound{Epoch: e.epoch, Engine: e.cfg.ID, Bytes: b, Reason: reason})
 }

@@ -64,10 +64,19 @@ func (h *Handover) lowerForFloor(d *device, lack Bytes) Bytes {
 	got := Bytes(0)
 	for _, e := range d.engines {
 		spare := (e.bound - e.target).FloorTo(e.block())
+		if e.cfg.Whole {
+			spare = e.some(e.bound - e.target)
+			if !e.calm || h.now < e.calmUntil {
+				continue // its lull is not over
+			}
+		}
 		if lack <= got || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced || e.down {
 			continue
 		}
 		by := min(spare, (lack - got).CeilTo(e.block()))
+		if e.cfg.Whole {
+			by = spare
+		}
 		h.setBound(e, e.bound-by, "floor")
 		got += by
 	}

@@ -60,6 +60,9 @@ func (h *Handover) priced() bool { return h.prices.Sample > 0 && h.prices.Miss >
 // onPriced takes prices over; every reserve is priced anew in this Step.
 func (h *Handover) onPriced(p Priced) {
 	h.closeBooks()
+	for _, e := range h.engines {
+		e.ins.courses.forget()
+	}
 	p.Tiers = maps.Clone(p.Tiers)
 	for _, price := range []*float64{&p.Sample, &p.Miss, &p.Prefill} {
 		*price = sanePrice(*price)
@@ -89,7 +92,6 @@ func (h *Handover) closeBooks() {
 			h.accrue(e)
 		}
 		e.ins.stale, e.ins.book.at = true, h.now
-		e.ins.courses.forget()
 	}
 }
 

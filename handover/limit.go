@@ -26,6 +26,7 @@ type limiter struct {
 	shrinks  float64
 	bytes    Bytes
 	waits    bool // something was put off in the last Step
+	empty    bool // and of what might be taken then, nobody had anything to give
 	deferred uint64
 }
 
@@ -81,7 +82,7 @@ func (l *limiter) spend(b Bytes) {
 
 // nextAt is when what was put off may be taken, 0 where nothing was.
 func (l *limiter) nextAt(c Limit, quantum Bytes) At {
-	if !l.waits {
+	if !l.waits || l.empty {
 		return 0
 	}
 	wait := time.Duration(0)

@@ -141,3 +141,17 @@ func TestBadLimitNamesKeyValueAndRule(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitAsksForNoTickWhereNobodyHasAnythingToGive: with every trainer at its min
+// budget more time brings nothing.
+func TestLimitAsksForNoTickWhereNobodyHasAnythingToGive(t *testing.T) {
+	l := limiter{waits: true, shrinks: 1, bytes: 1 << 30, at: 5 * time.Second}
+	c := Limit{BytesPerSecond: 1 << 20}
+	if got := l.nextAt(c, 16*mib); got != 5*time.Second+time.Millisecond {
+		t.Errorf("got %v while there is something to take, want the next millisecond", got)
+	}
+	l.empty = true
+	if got := l.nextAt(c, 16*mib); got != 0 {
+		t.Errorf("got %v where nobody has anything, want no tick", got)
+	}
+}

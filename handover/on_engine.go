@@ -133,6 +133,9 @@ func (h *Handover) onBoundFailed(f BoundFailed) {
 	if e == nil || e.down || f.Epoch != e.epoch || e.settled {
 		return
 	}
+	if e.cfg.Whole && e.bound == 0 {
+		return // it did not let its pool go and rests; each try holds requests up
+	}
 	e.retryAt = min(e.retryAt, h.now+e.retryWait/10)
 }
 

@@ -145,7 +145,7 @@ func (h *Handover) runTimers() {
 	}
 	for _, e := range h.engines {
 		if !e.settled && e.epoch > 0 && e.cfg.Fence == FenceHard && !e.down && h.now >= e.retryAt {
-			wait := min(2*e.retryWait, maxBoundWait)
+			wait := min(2*e.retryWait, e.mostWait())
 			h.setBound(e, e.bound, "retry")
 			e.retryWait, e.retryAt = wait, h.now+wait
 		}

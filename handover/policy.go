@@ -107,7 +107,9 @@ func (h *Handover) settlingOf(d *device) time.Duration {
 	}
 	wait := min(16*h.insured(), h.cfg.Horizon)
 	for _, e := range d.engines {
-		wait = max(wait, h.settling(e))
+		if !e.cfg.Whole { // whose lull is about its own pool
+			wait = max(wait, h.settling(e))
+		}
 	}
 	return wait
 }
@@ -137,6 +139,7 @@ func (h *Handover) shrinkForNeed() {
 		most := h.allow(d, short, least)
 		left := h.takeFrom(d, most, min(least, most))
 		d.limit.spend(most - left)
+		d.limit.empty = most > 0 && left == most
 		h.squeeze(d, short-most+left-lot-need)
 	}
 	for _, j := range h.jobs {

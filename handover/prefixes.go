@@ -50,7 +50,7 @@ func (p *prefixes) see(at At, pool, cached Bytes, queried, hit uint64) {
 		fade = math.Exp(-took / lookupMemory.Seconds())
 		p.looked, p.found, p.seconds = p.looked*fade+q, p.found*fade+min(n, q), p.seconds*fade+took
 	}
-	if !p.heard {
+	if !p.heard || queried < p.queried || hit < p.hit { // a server that began anew
 		p.since = at
 	}
 	p.heard, p.at, p.cached, p.queried, p.hit = true, at, cached, queried, hit

@@ -164,6 +164,8 @@ func (h *Handover) showPrefixes(e *engine, p *PricedState) {
 		p.Prefixes = "this engine does not say what its cached prefixes bring"
 	case h.prefill <= 0:
 		p.Prefixes = "what a token of a prompt takes is not known yet"
+	case x.perByte == 0 && x.keep > 0:
+		p.Prefixes = "what cached prefixes bring is not known yet: too few tokens were looked up; all are kept meanwhile"
 	case x.keep <= 0:
 		p.Prefixes = fmt.Sprintf("a GiB of cached prefixes saves %.3g a second, less than the %.3g that it is worth to training", p.ToPrefixes, p.ToTraining)
 	default:

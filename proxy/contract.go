@@ -58,6 +58,14 @@ type Request struct {
 	ArrivedAt time.Time
 }
 
+// Mover is a Gate that wants to know when a request that it has spoken for goes to
+// another upstream than that of its arrival.
+type Mover interface {
+	// Moved is called before the request goes there; it may take as long as Admit
+	// may for a request that cannot wait.
+	Moved(id, engine string)
+}
+
 // Verdict is the Gate's answer.
 type Verdict struct {
 	Forward bool

@@ -98,6 +98,9 @@ func (x *exchange) moveTo(next upstream) {
 	next.take()
 	x.up, x.rec.Engine = next, next.name
 	x.p.reroutes.Add(1)
+	if m, ok := x.p.gate.(Mover); ok {
+		x.p.safely(func() { m.Moved(x.rec.ID, next.name) })
+	}
 }
 
 // beside is the upstream for a request that the Gate refused for u: another that

@@ -40,6 +40,7 @@ type engineDriver struct {
 	bounds chan struct{}  // wakes the bounder
 	mu     sync.Mutex
 	wanted *handover.SetBound // newest wins
+	unset  *limiter           // of the log, the bounder's own
 
 	up     bool
 	misses int
@@ -198,15 +199,26 @@ func (e *engineDriver) send(ctx context.Context, bounder engine.Bounder, b hando
 	if ctx.Err() != nil {
 		return
 	}
+	about := "engines " + string(e.id) + " bound"
 	if err != nil {
-		e.log.Warn("bound not set; the engine's last bound counts on", "engine", e.id, "epoch", b.Epoch, "bound", b.Bytes, "err", err)
-		e.loop.post(ctx, input{event: func(at handover.At) handover.Event {
+		if e.unset == nil {
+			e.unset = &limiter{most: 1, every: 10 * time.Second, now: e.loop.clock}
+		}
+		if dropped, ok := e.unset.allow(); ok {
+			e.log.Warn("bound not set; the engine's last bound counts on", "engine", e.id, "epoch", b.Epoch, "bound", b.Bytes, "err", err, "dropped_before", dropped)
+		}
+		e.loop.post(ctx, input{do: func(l *loop) {
+			if b.Bytes == 0 { // it gives nothing back: nothing else shows that
+				l.view.problem(about, err.Error())
+			}
+		}, event: func(at handover.At) handover.Event {
 			return handover.BoundFailed{At: at, Engine: e.id, Epoch: b.Epoch}
 		}})
 		return
 	}
 	e.loop.post(ctx, input{
 		do: func(l *loop) {
+			l.view.clearProblem(about)
 			l.record(telemetry.Event{Kind: "bound_set", Owner: string(e.id), Epoch: uint64(b.Epoch), Bytes: int64(sample.Bound), From: int64(sample.Held)})
 		},
 		event: func(at handover.At) handover.Event {

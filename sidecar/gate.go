@@ -14,6 +14,7 @@ var (
 	_ proxy.Gate          = (*gate)(nil)
 	_ proxy.Observer      = (*gate)(nil)
 	_ proxy.EventObserver = (*gate)(nil)
+	_ proxy.Mover         = (*gate)(nil)
 )
 
 // answerLimit bounds the wait for the loop itself, beyond the time that a
@@ -44,13 +45,11 @@ func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	tier, promised := askedOf(ctx).tier, req.promise.TTFT.For(req.promise.promptTokens) > 0
 	limit, stop := context.WithTimeout(ctx, slack+answerLimit)
 	defer stop()
-	g.loop.post(limit, input{event: func(at handover.At) handover.Event {
-		return handover.Arrived{
-			At: at, ID: id, Engine: handover.EngineID(r.Engine), Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
-			MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack,
-			Tier: tier, Promised: promised,
-		}
-	}})
+	req.asked = handover.Arrived{
+		ID: id, Engine: handover.EngineID(r.Engine), Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
+		MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack, Tier: tier, Promised: promised,
+	}
+	g.loop.post(limit, input{event: arrivedAt(req.asked)})
 	select {
 	case v := <-req.verdict:
 		return refusalOrGo(v)
@@ -71,6 +70,34 @@ func refusalOrGo(v verdict) proxy.Verdict {
 		out.Message = "too many requests wait for memory; try again later"
 	}
 	return out
+}
+
+func arrivedAt(a handover.Arrived) func(handover.At) handover.Event {
+	return func(at handover.At) handover.Event {
+		a.At = at
+		return a
+	}
+}
+
+// Moved charges a request to the engine that it goes to after all, without asking
+// again whether it may: it goes.
+func (g *gate) Moved(id, engine string) {
+	req := g.loop.requests.get(handover.RequestID(id))
+	if req == nil || req.asked.ID == "" { // without a core
+		return
+	}
+	req.asked.Engine, req.asked.Slack = handover.EngineID(engine), 0
+	gone := input{event: func(at handover.At) handover.Event {
+		return handover.Finished{At: at, ID: req.id, Refused: true}
+	}}
+	came := input{do: func(*loop) { req.engine = req.asked.Engine }, event: arrivedAt(req.asked)}
+	// In this order and before the request's end, or not at all: the core would keep
+	// one for ever that came after its end.
+	limit, stop := context.WithTimeout(g.loop.ctx, answerLimit)
+	defer stop()
+	if g.loop.post(limit, gone) {
+		g.loop.post(limit, came)
+	}
 }
 
 // Content counts a content event and its gap.

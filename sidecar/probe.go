@@ -34,7 +34,7 @@ func (e *engineDriver) probeIdle(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case sent := <-e.probes:
-			if e.engine.Capabilities().Bound && sent.Sub(last) >= probeApart {
+			if can := e.engine.Capabilities(); can.Bound && !can.Whole && sent.Sub(last) >= probeApart {
 				last = sent
 				e.probe(ctx, sent)
 			}

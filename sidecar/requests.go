@@ -28,6 +28,7 @@ type request struct {
 	stepAt   atomic.Int64 // offset of the last generation event, 0 before the first
 	reported int64        // loop only: tokens that the core knows of
 	decided  atomic.Bool
+	asked    handover.Arrived // what the core was told, where there is one
 }
 
 // requests is the table of live requests. Relays add to their own entry without

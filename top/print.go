@@ -147,7 +147,8 @@ func (s Screen) handovers(b *strings.Builder) {
 	for _, h := range s.Handovers {
 		if h.Direction == "shrink" && s.At.Sub(h.At) < time.Minute {
 			minute++
-			if h.Result != "confirmed" {
+			switch h.Result {
+			case "late", "unconfirmed", "gone":
 				late++
 			}
 		}
