@@ -71,6 +71,9 @@ def _answer(ours: Connection) -> Answer:
 
 def _rank(pipe: Connection, rank: int, world: int, scenario: Any, args: Any, named: Any) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    # After a fork PyTorch makes its thread pool anew at the first use, and ends the process where two threads come
+    # to that at once (caffe2/utils/threadpool/pthreadpool-cpp.cc): backward's own would meet this one.
+    torch.set_num_threads(torch.get_num_threads())
     try:
         store = dist.TCPStore("127.0.0.1", pipe.recv(), None, False, timedelta(seconds=TIMEOUT_S))
         dist.init_process_group(
