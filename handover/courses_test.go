@@ -292,7 +292,7 @@ func TestStateSaysWhichCourseIsFollowed(t *testing.T) {
 		t.Errorf("got %q", r.Reason)
 	}
 	e.ins.perByte = 0
-	if p := h.only().Priced; p.Courses != 0 || p.Course != "none can be judged before a job has told its speed and what its shrinks cost" {
+	if p := h.only().Priced; p.Courses != 0 || p.Course != "none can be judged: no job has told its speed and what its shrinks cost, or a byte more is worth nothing to it" {
 		t.Errorf("got %+v", *p)
 	}
 }

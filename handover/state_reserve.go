@@ -109,7 +109,7 @@ func (h *Handover) reserveState(e *engine) ReserveState {
 func (in *insurance) showCourse(p *PricedState) {
 	x := in.followed()
 	if x == nil {
-		p.Course = "none can be judged before a job has told its speed and what its shrinks cost"
+		p.Course = "none can be judged: no job has told its speed and what its shrinks cost, or a byte more is worth nothing to it"
 		return
 	}
 	c := &in.courses
@@ -148,7 +148,7 @@ func (in *insurance) reason() string {
 		return fmt.Sprintf("the law would keep %v, but on what came of late lending without a reserve cost less", in.choice)
 	}
 	if in.reserve == 0 {
-		return fmt.Sprintf("misses without a reserve cost %.3g a second; the first quantum of one would cost more than it saves", in.bare)
+		return fmt.Sprintf("misses without a reserve cost %.3g a second; the first quantum of one would save no more than it costs", in.bare)
 	}
 	return fmt.Sprintf("%v cost %.3g a second in training and bring the price of misses from %.3g a second to %.3g", in.reserve, in.premium, in.bare, in.loss)
 }

@@ -8,7 +8,7 @@ const (
 	BalanceFirst = "first"
 	// BalanceLeastLoad takes, of those that are not down, the one with the fewest open
 	// requests of this process, held ones and those that pass unread included; of
-	// several such the first.
+	// several such the first. Answers of 5xx in a row count as open requests.
 	BalanceLeastLoad = "least_load"
 )
 
@@ -42,7 +42,7 @@ func (p *Proxy) pickBut(not *health) int {
 		if p.cfg.Balance != BalanceLeastLoad {
 			return i
 		}
-		if open := h.open.Load(); least < 0 || open < least {
+		if open := h.open.Load() + h.ill.Load(); least < 0 || open < least {
 			best, least = i, open
 		}
 	}

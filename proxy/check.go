@@ -77,6 +77,7 @@ func (h *health) note(err error, choice bool) {
 	h.noted = signs
 	if err == nil {
 		h.misses.Store(0)
+		h.ill.Store(h.ill.Load() / 2)
 		h.seen.Store(true)
 		h.down.Store(false)
 		return

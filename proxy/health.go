@@ -17,6 +17,7 @@ type health struct {
 	seen    atomic.Bool            // it has answered once
 	why     atomic.Pointer[string] // of the last failure: what was tried and what came of it
 	misses  atomic.Int32           // of checks in a row
+	ill     atomic.Int64           // answers of 5xx to requests, since one below 500 or by half since a check
 	answers atomic.Uint64          // below 500, to requests
 	signs   atomic.Uint64          // likewise, and pieces of such answers
 
@@ -25,11 +26,22 @@ type health struct {
 	told         bool   // Check has said that it is down
 }
 
+// mostIll bounds what answers of 5xx count for in least_load: an upstream that fails
+// at once has few open requests and would draw all. It is as many open requests
+// more; a check that it stands lets it try again with half.
+const mostIll = 64
+
 // answered notes the header of an answer to a request. Below 500 it says that the
 // server serves, whatever its checks say: it may be too busy for them.
 func (h *health) answered(status int) {
 	if status >= 500 {
+		if h.ill.Load() < mostIll {
+			h.ill.Add(1)
+		}
 		return
+	}
+	if h.ill.Load() != 0 {
+		h.ill.Store(0)
 	}
 	h.answers.Add(1)
 	h.signs.Add(1)
@@ -119,17 +131,29 @@ func (p *Proxy) nextAfter(ctx context.Context, u upstream, err error) (upstream,
 	if !p.failed(ctx, u, err) {
 		return upstream{}, false
 	}
-	next := p.upstreams[p.pick()]
-	return next, !next.health.down.Load()
+	if i := p.pickBut(u.health); i >= 0 {
+		return p.upstreams[i], true
+	}
+	// All are marked down: one may be back, and this request would fail in any case.
+	for i := range p.upstreams {
+		if p.upstreams[i].health == u.health && len(p.upstreams) > 1 {
+			return p.upstreams[(i+1)%len(p.upstreams)], true
+		}
+	}
+	return upstream{}, false
 }
 
 // failed notes that an upstream could not be dialled. False says that this is not
 // what err means, or that there is no choice of upstreams. A handshake that is late
-// is a server that computes, as it is to a check.
+// is a server that computes, as it is to a check: it is not down, and the request
+// goes elsewhere all the same.
 func (p *Proxy) failed(ctx context.Context, u upstream, err error) bool {
 	var shake *endpoint.HandshakeError
-	if ctx.Err() != nil || !endpoint.NoRequestSent(err) || errors.As(err, &shake) && shake.Late() {
+	if ctx.Err() != nil || !endpoint.NoRequestSent(err) {
 		return false
+	}
+	if errors.As(err, &shake) && shake.Late() {
+		return p.cfg.Failover
 	}
 	text := "a request could not be sent: " + err.Error()
 	u.health.why.Store(&text)

@@ -94,12 +94,16 @@ func TestServerThatIsLateToShakeHandsIsNotDown(t *testing.T) {
 	defer l.Close()
 	second := saying(t, "second")
 	r := newRigTo(t, "", failover("https://"+l.Addr().String(), second.URL), withConfig(func(c *Config) { c.ConnectTimeout = 500 * time.Millisecond }))
-	res := r.post(chatPath, "{}")
-	if got := text(t, res); res.StatusCode != 502 || !strings.Contains(got, "deadline exceeded") {
-		t.Errorf("got %d %s, want 502 and why", res.StatusCode, got)
+	if got := text(t, r.post(chatPath, "{}")); got != "second" {
+		t.Errorf("got %q, want the second's answer: nothing has gone to the first", got)
 	}
 	if r.proxy.upstreams[0].health.down.Load() {
 		t.Error("it is down; want what a check says of one that is slow")
+	}
+	r = newRigTo(t, "https://"+l.Addr().String(), withConfig(func(c *Config) { c.ConnectTimeout = 500 * time.Millisecond }))
+	res := r.post(chatPath, "{}")
+	if got := text(t, res); res.StatusCode != 502 || !strings.Contains(got, "deadline exceeded") {
+		t.Errorf("alone: got %d %s, want 502 and why", res.StatusCode, got)
 	}
 }
 

@@ -129,23 +129,26 @@ func TestUpgradePassesBothWays(t *testing.T) {
 		line, _ := rw.ReadString('\n')
 		io.WriteString(c, "echo "+line)
 	})
-	c, err := net.Dial("tcp", r.server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	// A client may send before it has its 101.
+	for _, early := range []string{"", "hel", "hello\n"} {
+		c, err := net.Dial("tcp", r.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+early)
+		br := bufio.NewReader(c)
+		res, err := http.ReadResponse(br, nil)
+		if err != nil || res.StatusCode != 101 || res.Header.Get("Sec-Websocket-Accept") != "x" {
+			t.Fatalf("upgrade: got %+v, %v; want 101", res, err)
+		}
+		io.WriteString(c, strings.TrimPrefix("hello\n", early))
+		if line, err := br.ReadString('\n'); line != "echo hello\n" {
+			t.Errorf("echo with %q sent early: got %q, %v", early, line, err)
+		}
+		c.Close()
+		r.idle()
 	}
-	defer c.Close()
-	io.WriteString(c, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	br := bufio.NewReader(c)
-	res, err := http.ReadResponse(br, nil)
-	if err != nil || res.StatusCode != 101 || res.Header.Get("Sec-Websocket-Accept") != "x" {
-		t.Fatalf("upgrade: got %+v, %v; want 101", res, err)
-	}
-	io.WriteString(c, "hello\n")
-	if line, err := br.ReadString('\n'); line != "echo hello\n" {
-		t.Errorf("echo: got %q, %v", line, err)
-	}
-	c.Close()
-	r.idle()
 }
 
 func TestTrailersPass(t *testing.T) {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -65,5 +66,37 @@ func TestHoldThatFailsIsRefusedWhereNoOtherUpstreamServes(t *testing.T) {
 				t.Errorf("record %s of %s, want rejected_deadline of a", rec.Outcome, rec.Engine)
 			}
 		})
+	}
+}
+
+func TestUpstreamThatFailsAtOnceDrawsNoLoad(t *testing.T) {
+	bad := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "ill", http.StatusInternalServerError) }))
+	t.Cleanup(bad.Close)
+	good := saying(t, "good")
+	r := newRigTo(t, "", failover(bad.URL, good.URL), withConfig(func(c *Config) { c.Balance = BalanceLeastLoad }))
+	failed := 0
+	for range 50 {
+		if res := r.post(chatPath, "{}"); res.StatusCode == http.StatusInternalServerError {
+			failed++
+		}
+		r.seen.record(t)
+	}
+	if failed != 1 {
+		t.Errorf("%d of 50 requests went to the one that fails, want the first", failed)
+	}
+	r.proxy.Check(t.Context()) // its list of models stands: it may try again
+	r.proxy.upstreams[0].health.note(nil, true)
+	if got := r.proxy.upstreams[0].health.ill.Load(); got != 0 {
+		t.Errorf("after a check that it stands it counts %d answers of 5xx, want half", got)
+	}
+}
+
+func TestUpstreamThatIsBackIsTriedWhereAllWereDown(t *testing.T) {
+	back := saying(t, "back")
+	r := newRigTo(t, "", failover(deadURL(t), back.URL))
+	r.proxy.upstreams[0].health.down.Store(true)
+	r.proxy.upstreams[1].health.down.Store(true)
+	if got := text(t, r.post(chatPath, "{}")); got != "back" {
+		t.Errorf("got %q, want the answer of the one that is back", got)
 	}
 }

@@ -41,7 +41,10 @@ func (v *servers) drain(limit time.Duration, hurry context.Context) error {
 	v.log.Info("draining: new requests are turned away, open ones may finish", "within", limit, "open", v.open())
 	v.front.set(v.path.Draining(time.Now().Add(limit)))
 	if v.untilIdle(ctx) {
-		// What still has a connection now has a refusal to read, or nothing at all.
+		// What still has a connection now has a refusal to read, or nothing at all: one
+		// that never sent a byte is no reason to stay.
+		ctx, stop := context.WithTimeout(ctx, cutGrace)
+		defer stop()
 		if err := v.data.Shutdown(ctx); err != nil {
 			_ = v.data.Close()
 		}

@@ -114,7 +114,7 @@ func short(b int64) string {
 func (s Screen) parties(b *strings.Builder) {
 	var rows [][]string
 	for _, e := range s.State.Ledger.Engines {
-		word := e.Reserve.Why
+		word := clean(e.Reserve.Why)
 		if e.Down {
 			word = "down"
 		}
@@ -163,7 +163,7 @@ func (s Screen) handovers(b *strings.Builder) {
 		if h.TookUS > 0 {
 			took = (time.Duration(h.TookUS) * time.Microsecond).Round(100 * time.Microsecond).String()
 		}
-		rows = append(rows, []string{h.Direction + " " + clean(h.Trainer), clean(h.Reason), h.From.String(), h.To.String(), took, clean(h.How), clean(h.Result)})
+		rows = append(rows, []string{clean(h.Direction) + " " + clean(h.Trainer), clean(h.Reason), h.From.String(), h.To.String(), took, clean(h.How), clean(h.Result)})
 	}
 	table(b, []string{"LAST HANDOVERS", "REASON", "FROM", "TO", "TOOK", "HOW", "RESULT"}, rows)
 }

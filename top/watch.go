@@ -47,7 +47,9 @@ func Watch(ctx context.Context, w io.Writer, cfg Config, client *http.Client, no
 		return err
 	}
 	if cfg.Once {
-		s, err := Fetch(ctx, client, cfg.URL, now())
+		ask, cancel := context.WithTimeout(ctx, max(cfg.Every, 2*time.Second))
+		defer cancel()
+		s, err := Fetch(ask, client, cfg.URL, now())
 		if err != nil {
 			return err
 		}
