@@ -202,6 +202,9 @@ class Cpu:
         if isinstance(self.pool, MallocPool):
             self.pool.zero = floor_end
 
+    def give_back_cache(self) -> None:
+        """malloc keeps no large blocks."""
+
     def boundary(self) -> None:
         """Operators run as they are called."""
 

@@ -30,7 +30,7 @@ _PREFIX = "on CUDA activations lie in PyTorch's caching allocator, and an order 
 
 
 class CudaPool:
-    """PyTorch's caching allocator on one device, minus what was allocated at attach."""
+    """PyTorch's caching allocator on one device, minus what it held at attach, and later minus the floor."""
 
     name = "PyTorch's CUDA allocator"
     capped = False
@@ -40,7 +40,10 @@ class CudaPool:
     def __init__(self, index: int) -> None:
         self._index = index
         self._event = threading.Event()
-        self.zero = 0
+        self.zero = int(torch.cuda.memory_reserved(index))
+        self._settled = False
+        self._theirs: float | None = None
+        """The fraction that was in force before Lull's, while Lull's is."""
 
     def resident(self) -> int:
         return max(0, torch.cuda.memory_reserved(self._index) - self.zero)
@@ -70,9 +73,20 @@ class CudaPool:
         return False
 
     def set_cap(self, cap: int) -> None:
-        total = torch.cuda.get_device_properties(self._index).total_memory
-        fraction = min(1.0, (cap + self.zero) / total)
-        torch.cuda.set_per_process_memory_fraction(fraction, self._index)
+        """None while the floor is unknown: it would fail what is no activation. A cap above all memory puts back what
+        the user had set."""
+        part = (cap + self.zero) / torch.cuda.get_device_properties(self._index).total_memory
+        if self._settled and part < 1.0:
+            if self._theirs is None:
+                self._theirs = _fraction(self._index)
+            torch.cuda.set_per_process_memory_fraction(min(self._theirs, part), self._index)
+        elif self._theirs is not None:
+            torch.cuda.set_per_process_memory_fraction(self._theirs, self._index)
+            self._theirs = None
+
+    def settle(self) -> None:
+        """The floor is known: it is all that is held now."""
+        self.zero, self._settled = int(torch.cuda.memory_reserved(self._index)), True
 
     def policy(self, wait_us: int, overdraft: bool) -> None:
         pass
@@ -102,9 +116,11 @@ class CudaPool:
 
 
 _Event: Any = torch.cuda.Event
+_fraction: Any = getattr(torch.cuda, "get_per_process_memory_fraction", lambda index: 1.0)  # not in an older PyTorch
 
-_opened: dict[int, CudaArenaPool] = {}
-"""By device: the library serves one, once a process, and a second attach finds the first one's pool."""
+_opened: dict[int, CudaArenaPool | str] = {}
+"""By device: the library serves one, once a process, and a second attach finds the first one's pool, or why there is
+none."""
 
 
 def _open(index: int, handle: int, env: Mapping[str, str]) -> CudaArenaPool:
@@ -129,9 +145,12 @@ def choose(
         try:
             _opened[index] = make(index, settings.handle, env)
         except (OSError, RuntimeError, AttributeError, TypeError) as error:  # driver, compiler, another PyTorch
-            _log.warning("%s%s", _PREFIX, error)
-            return CudaPool(index)
-    return _opened[index]
+            _opened[index] = str(error)
+    found = _opened[index]
+    if isinstance(found, str):
+        _log.warning("%s%s", _PREFIX, found)
+        return CudaPool(index)
+    return found
 
 
 class Cuda:
@@ -170,8 +189,14 @@ class Cuda:
 
     def settle(self, floor_end: int) -> None:
         """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself."""
-        held = int(torch.cuda.memory_reserved(self.index))
-        self._own.zero = held - (self._own.vmm.stats.in_use if isinstance(self._own, CudaArenaPool) else 0)
+        self.give_back_cache()
+        if isinstance(self._own, CudaPool):
+            self._own.settle()
+
+    def give_back_cache(self) -> None:
+        """What PyTorch has cached outside the arena goes back; waits for what is queued."""
+        with torch.cuda.device(self.index):
+            torch.cuda.empty_cache()
 
     def boundary(self) -> None:
         self._ahead.boundary()

@@ -18,10 +18,6 @@ from contextlib import ExitStack
 from lull._torch.cuda_books import Books, Place
 from lull._vmm import Vmm
 
-_FENCE_SLACK = 1 << 30
-"""Bytes that PyTorch may reserve above the cap and what it held outside at first: the floor's own growth (a late
-workspace, an evaluation) is asked for by the floor's rules and is not to fail here."""
-
 _NO_CAP = 1 << 60
 
 
@@ -46,8 +42,6 @@ class CudaArenaPool:
         """Bytes in tensors that are none of the pool's, while a thread is inside."""
         self._after_renewal: int | None = None
         """in_use after the last renewal, or the highest since; None before the first of this pass."""
-        self.zero = 0
-        """Bytes that PyTorch had reserved outside when the floor was known."""
         self.renewals = 0
         self._live()  # a PyTorch that cannot say it is found out here
 
@@ -107,7 +101,8 @@ class CudaArenaPool:
             return was
 
     def _enter(self) -> None:
-        assert self._place is not None
+        if self._place is None:  # the last renewal failed
+            self._place = self._books.place()
         stack = ExitStack()
         stack.enter_context(self._books.route(self._place))
         self._inside, self._owner = stack, threading.get_ident()
@@ -155,7 +150,6 @@ class CudaArenaPool:
 
     def set_cap(self, cap: int) -> None:
         self.vmm.set_cap(min(cap, _NO_CAP))
-        self._books.fence(self.zero + cap + _FENCE_SLACK)
 
     def policy(self, wait_us: int, overdraft: bool) -> None:
         """An allocation above the cap fails at once: PyTorch holds its lock meanwhile."""

@@ -57,9 +57,6 @@ class Books(Protocol):
     def sweep(self, place: Place) -> None:
         """Gives back whole free segments of pools whose object is gone. Not inside route."""
 
-    def fence(self, most: int) -> None:
-        """From now on PyTorch takes no segment that makes reserved() pass `most`."""
-
 
 _snapshot: Any = torch.cuda.memory_snapshot
 _use_pool: Any = getattr(torch.cuda, "use_mem_pool", None)
@@ -72,7 +69,6 @@ class TorchBooks:
         """`library` is csrc/vmm.c, open on this device."""
         self._index = index
         self._allocator: Any = torch.cuda.memory.CUDAPluggableAllocator(library, ALLOC, FREE)
-        self._total = int(torch.cuda.get_device_properties(index).total_memory)
 
     def _stat(self, name: str, which: str) -> int:
         return int(torch.cuda.memory_stats_as_nested_dict(self._index)[name]["all"][which])
@@ -113,6 +109,3 @@ class TorchBooks:
     def sweep(self, place: Place) -> None:
         with torch.cuda.device(self._index), _use_pool(place, self._index):
             torch.cuda.empty_cache()
-
-    def fence(self, most: int) -> None:
-        torch.cuda.set_per_process_memory_fraction(min(1.0, most / self._total), self._index)

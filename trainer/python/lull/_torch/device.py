@@ -104,6 +104,9 @@ class Device(Protocol):
     def settle(self, floor_end: int) -> None:
         """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself."""
 
+    def give_back_cache(self) -> None:
+        """Gives back what is cached outside the pool, where that counts in bytes(). May wait for the device."""
+
     def boundary(self) -> None:
         """A block begins, forward or backward: bounds how far Python runs ahead of the device."""
 

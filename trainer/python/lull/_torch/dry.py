@@ -74,6 +74,7 @@ def step_cost(device: Device, optimizer: torch.optim.Optimizer) -> tuple[int, in
     try:
         _step(twin)  # the first step may import and compile: not part of what a step takes
         state = device.own_bytes(state_tensors(twin))
+        device.give_back_cache()
         device.start_peak()
         before = device.bytes()
         _step(twin)
@@ -102,6 +103,7 @@ def measure_floor(
     one_pass()
     pool = device.pool
     pool.trim(0)
+    device.give_back_cache()  # what the passes left there is no floor
     before = device.bytes() - (pool.resident() if pool.capped else 0)
     owned = device.own_bytes(state_tensors(optimizer))
     state, step_peak = step_cost(device, optimizer)

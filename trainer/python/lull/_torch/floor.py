@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -68,9 +69,9 @@ def _measured_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -
     before, there = pool.in_use(), pool.resident()
     used, resident = 0, 0
 
-    def look(loss: torch.Tensor) -> None:
+    def look(roots: Sequence[torch.Tensor]) -> None:
         nonlocal used, resident
-        job._look(loss)
+        job._look(roots)
         used, resident = pool.peak(), pool.peak_resident()
         pool.set_cap(1 << 62)  # with every slot full a block that runs again may need more than that
         try:
@@ -103,5 +104,5 @@ def _plain_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> N
         job._hooks.end_forward()
     check_loss(loss)
     refuse_hidden(loss, job._known)
-    with spared(job._leaves.refuse_strangers(loss, job._known)):
+    with spared(job._leaves.refuse_strangers([loss], job._known)):
         loss.backward()  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ could not take its gradient back, nor could the dry step.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,17 +18,21 @@ from lull._errors import RuntimeRefusal
 _ACCUMULATE, _CHECKPOINT = "torch::autograd::AccumulateGrad", "CheckpointFunctionBackward"
 
 
-def leaves_of(loss: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors whose .grad a backward pass from loss would add to."""
-    if loss.grad_fn is None:
-        return [loss]
-    return [node.variable for node in _nodes(loss) if node.name() == _ACCUMULATE]
+def leaves_of(*roots: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors whose .grad a backward pass from all of these would add to."""
+    themselves = [root for root in roots if root.grad_fn is None]
+    return [*themselves, *(node.variable for node in nodes_of(*roots) if accumulates(node))]
 
 
-def _nodes(loss: torch.Tensor) -> Iterator[Any]:
-    """The graph behind a tensor."""
-    start: Any = loss.grad_fn
-    todo, seen = [start] if start is not None else [], {start}
+def accumulates(node: Any) -> bool:
+    """Whether a node of a graph stands for a leaf."""
+    return bool(node.name() == _ACCUMULATE)
+
+
+def nodes_of(*roots: torch.Tensor) -> Iterator[Any]:
+    """The graph behind some tensors, each node once."""
+    todo: list[Any] = [*dict.fromkeys(root.grad_fn for root in roots if root.grad_fn is not None)]
+    seen = {*todo}
     while todo:
         node = todo.pop()
         yield node
@@ -44,7 +48,7 @@ def hidden_leaves(loss: torch.Tensor) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     roots = [loss]
     while roots:
-        for node in [*_nodes(roots.pop())]:
+        for node in [*nodes_of(roots.pop())]:
             if node.name() != _CHECKPOINT or not hasattr(node, "run_function"):
                 continue
             inputs = [*node.inputs]
@@ -83,9 +87,10 @@ class Leaves:
         """From now on what is put back is what this batch added."""
         self._before = {key: (ref, None) for key, (ref, _) in self._before.items() if ref() is not None}
 
-    def refuse_strangers(self, loss: torch.Tensor, known: set[int]) -> list[torch.Tensor]:
-        """Raises RuntimeRefusal for a leaf that is not `known`; returns those that may have been made in this call."""
-        others = [leaf for leaf in leaves_of(loss) if id(leaf) not in known]
+    def refuse_strangers(self, roots: Sequence[torch.Tensor], known: set[int]) -> list[torch.Tensor]:
+        """Raises RuntimeRefusal for a leaf that is not `known`; returns those that may have been made in this call.
+        `roots` are all that one backward pass starts from."""
+        others = [leaf for leaf in leaves_of(*roots) if id(leaf) not in known]
         if not others:
             return others
         self._before = {key: (ref, grad) for key, (ref, grad) in self._before.items() if ref() is not None}

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from lull._torch.slots import Table
 from lull._torch.stats import Stats
 from lull._torch.tail import Share, Tail, is_constant
 from lull._torch.trained import trained
-from lull._torch.undo import Snapshot
+from lull._torch.undo import Forwards, Snapshot
 
 LossFn = Callable[[Any], torch.Tensor]
 
@@ -200,9 +200,9 @@ class Microbatches:
             self.stats.rate(samples, peak, took)
         return loss
 
-    def _look(self, loss: torch.Tensor) -> None:
+    def _look(self, roots: Sequence[torch.Tensor]) -> None:
         """Before anything is added to a gradient."""
-        self._leaves.refuse_strangers(loss, self._known)
+        self._leaves.refuse_strangers(roots, self._known)
 
     def _pass(
         self,
@@ -212,9 +212,13 @@ class Microbatches:
         share: Share,
         samples: int,
         scaler: Any,
-        look: Callable[[torch.Tensor], None],
+        look: Callable[[Sequence[torch.Tensor]], None],
     ) -> torch.Tensor:
-        """Forward and backward, with large allocations in the pool; `look` sees the loss in between."""
+        """Forward and backward, with large allocations in the pool; `look` sees the loss in between.
+
+        Where a library changes a module's forward for a call, an exception leaves it changed: it is put back.
+        """
+        forwards = Forwards(self.model)
         before = self.device.pool.enable(True)
         try:
             if self._tail is not None:
@@ -225,10 +229,11 @@ class Microbatches:
             if self._is_constant(loss):
                 return loss * share(0, samples)
             check_loss(loss)
-            look(loss)
+            look([loss])
             self._reached = True
             return _backward(loss, share(0, samples), scaler)
         finally:
+            forwards.put_back()
             self._hooks.end_forward()
             self.device.pool.enable(before)
 
@@ -241,13 +246,15 @@ class Microbatches:
         share: Share,
         samples: int,
         scaler: Any,
-        look: Callable[[torch.Tensor], None],
+        look: Callable[[Sequence[torch.Tensor]], None],
     ) -> torch.Tensor:
         """Forward to the last block; forward and backward of the rest, some samples at a time; backward through the
         blocks. `look` sees what that starts from."""
         try:
+            forwards = Forwards(self.model)
             with self._hooks.outer(table):
                 constant: torch.Tensor | None = tail.trunk(loss_fn, micro)
+            forwards.put_back()
             self._hooks.end_forward()
             if constant is not None and self.memory.known:
                 return constant * share(0, samples)
@@ -263,7 +270,7 @@ class Microbatches:
                     done = loss * weight
                 else:
                     check_loss(loss)
-                    self._leaves.refuse_strangers(loss, self._known | tail.known())
+                    self._leaves.refuse_strangers([loss], self._known | tail.known())
                     self._reached = True
                     done = _backward(loss, weight, scaler)
                     tail.collect(start, stop)
@@ -271,9 +278,7 @@ class Microbatches:
                 total = done if total is None else total + done
             roots = tail.roots()
             if roots:
-                look(roots[0][0])
-                for root, _ in roots[1:]:
-                    self._look(root)
+                look([root for root, _ in roots])
                 torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
             assert total is not None
             return total

@@ -20,7 +20,7 @@ _OWED_STEP, _STEP = 0.002, 0.01
 
 
 class Orders(Steward):
-    """The ceiling, and the promise that resident stays under it."""
+    """What orders ask of the training thread: it empties slots, waits, or raises Discard where it takes memory."""
 
     def begin_batch(self) -> None:
         self._busy_batch = True

@@ -4,7 +4,8 @@ Ranks have different numbers of microbatches, and blocks run again when orders s
 reduce-scatter in one of them would wait for ranks that never come. So all parameters are gathered once, when all
 ranks have come to the batch, and stay whole until it ends; fully_shard's own hooks, which would issue those
 collectives, are off the model meanwhile. Gradients are collected whole, added up as those of any ranks, and each rank
-keeps its piece. What sharding saves is then the optimizer's state, and everything between batches; the floor says so.
+keeps its piece. What sharding saves is then the optimizer's state, and between batches the parameters: the two whole
+buffers for gradients stay. The floor says so.
 """
 
 from __future__ import annotations
@@ -126,8 +127,13 @@ class Shards:
     def beside(self) -> int:
         """Bytes that a batch takes besides whole parameters: this rank's gradients, and one module's gathering."""
         shards = sum(t.nbytes for t in local(self._named.values()))
-        most = max((sum(p.numel() * p.element_size() for p in m.parameters()) for m in self._modules), default=0)
-        return shards + most
+        return shards + max(map(self._gathered_with, self._modules), default=0)
+
+    def _gathered_with(self, module: Any) -> int:
+        """Bytes of a module's parameters, but for those that modules within it gather by themselves."""
+        inside = [m for m in module.modules() if m is not module and any(m is other for other in self._modules)]
+        apart = {id(p) for m in inside for p in m.parameters()}
+        return sum(p.numel() * p.element_size() for p in module.parameters() if id(p) not in apart)
 
 
 def piece(tensor: torch.Tensor, dim: int, rank: int, world: int) -> torch.Tensor:
@@ -167,6 +173,11 @@ def find_shards(model: torch.nn.Module) -> Shards | None:
 def _refuse_policies(module: Any) -> None:
     """Raises RuntimeRefusal for what fully_shard does in the hooks that are off while Lull trains."""
     state = module._get_fsdp_state()
+    if not hasattr(state, "_fsdp_param_groups"):
+        raise RuntimeRefusal(
+            f"attach model: it is fully_shard's of PyTorch {torch.__version__}, want PyTorch 2.13, with which this was "
+            "written: an earlier one keeps its parameters otherwise; nothing is attached"
+        )
     policy = state._mp_policy
     groups = [group for group in state._fsdp_param_groups if group is not None]
     offload: Any = sys.modules[_FSDP].CPUOffloadPolicy

@@ -26,17 +26,24 @@ class ShardedElastic(RankedElastic):
 
     def _batch(self, call: Call) -> torch.Tensor:
         self._step += self._step % 2 + 1  # odd: a batch that did not come to its second meeting has had both
-        self._meet_to_gather()
         try:
-            self._shards.gather()
-        except RuntimeError as error:
-            raise self.meeting.broken(self._step, error, "gathering the parameters") from error
+            self._meet_to_gather()
+            self._gather()
+        except BaseException as error:
+            self.meeting.fail(self._step + 1, error)  # those who have gathered hear it at their second meeting
+            raise
         try:
             loss = super()._batch(call)
             self._shards.take_gradients()
         finally:
             self._shards.release()
         return loss
+
+    def _gather(self) -> None:
+        try:
+            self._shards.gather()
+        except RuntimeError as error:
+            raise self.meeting.broken(self._step, error, "gathering the parameters") from error
 
     def _meet_to_gather(self) -> None:
         began = self._clock()

@@ -75,6 +75,10 @@ class Answer:
         self._given[i] = given = leaf.detach()[start:stop].requires_grad_()
         return given
 
+    def outputs(self) -> list[torch.Tensor]:
+        """Its tensors that want a gradient."""
+        return [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+
     def given(self) -> list[torch.Tensor]:
         """The leaves of the last cut."""
         return [leaf for leaf in self._given if leaf is not None]
@@ -209,6 +213,10 @@ class Tail:
         if self._served != len(self._answers) and not (self._served == 0 and is_constant(loss)):
             raise unlike(f"loss_fn called {self._served} blocks, where its first call had called {self.calls}")
         return loss
+
+    def outputs(self) -> list[torch.Tensor]:
+        """What the blocks gave, but for what wants no gradient."""
+        return [output for answer in self._answers for output in answer.outputs()]
 
     def known(self) -> set[int]:
         """The leaves of the chunk that ran last, by id."""

@@ -15,11 +15,12 @@ from torch.utils import _pytree as pytree
 
 from lull._errors import RuntimeRefusal
 from lull._torch.batch import anew, part, spread_copy
-from lull._torch.micro import LossFn, Microbatches, check_loss
+from lull._torch.leaves import accumulates, nodes_of
+from lull._torch.micro import LossFn, Microbatches, check_loss, ran_out
 from lull._torch.separable import eval_mode, places, tolerance
 from lull._torch.shares import shares
 from lull._torch.tail import Answer, Tail, is_constant, unlike
-from lull._torch.undo import Snapshot
+from lull._torch.undo import Forwards, Snapshot
 
 
 def check_tail(
@@ -43,14 +44,22 @@ def check_tail(
         """What the chunks make of the samples at these places, a sample each."""
         few = spread_copy(batch, at, size)
         share = shares(len(at), reduction, None if weights is None else weights[list(at)])
+        forwards = Forwards(job.model)
         with job._hooks.outer(table):
             tail.trunk(loss_fn, anew(few), look)
+        forwards.put_back()
+        blocks = {node for node in nodes_of(*tail.outputs()) if not accumulates(node)}
         total = 0.0
         for i in range(len(at)):
             with job._hooks.outer(table):
                 loss = tail.chunk(job.segments, loss_fn, part(few, i, i + 1, len(at)), (i, i + 1, len(at)))
             if not is_constant(loss):
                 check_loss(loss)
+                if not blocks.isdisjoint(nodes_of(loss)):
+                    raise unlike(
+                        "the loss depends on what a block keeps besides what it gives (an auxiliary loss in an "
+                        "attribute)"
+                    )
             total += float(loss.detach()) * share(i, i + 1)
         return total
 
@@ -76,6 +85,8 @@ def check_tail(
     except RuntimeRefusal:
         raise
     except Exception as error:
+        if ran_out(error):
+            raise
         raise unlike(f"loss_fn failed on a part of the samples ({type(error).__name__}: {str(error)[:200]})") from error
     finally:
         tail.forget()

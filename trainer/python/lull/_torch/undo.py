@@ -13,6 +13,22 @@ from lull._torch.replay import Movers, hold, moving_buffers
 _log = logging.getLogger("lull")
 
 
+class Forwards:
+    """Each module's forward: libraries (transformers' check_model_inputs) change it for a call,
+    and leave it changed where an exception passes through."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._before = [(module, module.__dict__.get("forward")) for module in model.modules()]
+
+    def put_back(self) -> None:
+        """As it was; None stands for the class's own."""
+        for module, forward in self._before:
+            if forward is None:
+                module.__dict__.pop("forward", None)
+            else:
+                module.__dict__["forward"] = forward
+
+
 class Snapshot:
     """The state before a microbatch: which tensor each buffer of the model is, and the values of those that move.
 

@@ -65,7 +65,6 @@ class FakeTorch:
         self.inside: tuple[int, int] | None = None
         self.gone: set[tuple[int, int]] = set()
         self.peak = 0
-        self.fenced = 0
         self.made = 0
         self.errors: list[str] = []
 
@@ -116,9 +115,6 @@ class FakeTorch:
             self.errors.append("swept while a thread was inside a pool")
         for pool in self.gone:
             self._release(pool)
-
-    def fence(self, most: int) -> None:
-        self.fenced = most
 
     def _deleted(self, pool: tuple[int, int]) -> None:
         if self.inside is not None:

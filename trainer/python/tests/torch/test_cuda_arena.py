@@ -124,13 +124,33 @@ def test_above_the_cap_an_allocation_is_an_out_of_memory_error_before_bytes_are_
     pool.enable(False)
 
 
-def test_the_last_fence_leaves_room_for_what_lies_outside() -> None:
-    pool, books = pool_of()
-    pool.zero = 300 * MIB
-    pool.set_cap(200 * MIB)
-    assert books.fenced == 500 * MIB + (1 << 30)
+def test_no_cap_is_one_that_the_driver_can_hold() -> None:
+    pool, _ = pool_of()
     pool.set_cap(1 << 62)
     assert pool.vmm.stats.cap == 1 << 60
+
+
+def test_a_renewal_that_failed_is_made_up_for_at_the_next_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, books = pool_of()
+    pool.enable(True)
+    books.free(books.alloc(BIG))
+    pool.enable(False)
+
+    def refuse() -> None:
+        raise RuntimeError("no pool")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(books, "place", refuse)
+        with pytest.raises(RuntimeError, match="no pool"):
+            pool.trim(0)
+    pool.enable(True)
+    books.free(books.alloc(BIG))
+    pool.enable(False)
+    pool.trim(0)
+    books.driver.run_all()
+    pool.trim(0)
+    assert pool.resident() == 0
+    assert books.errors == []
 
 
 def test_above_asks_pytorch_only_when_segments_alone_do_not_settle_it() -> None:

@@ -179,10 +179,32 @@ def test_books_read_the_documented_statistics(monkeypatch: pytest.MonkeyPatch) -
     books = TorchBooks(0, "vmm.so")
     assert (books.allocated(), books.peak_allocated(), books.reserved(), books.peak_reserved()) == (5, 7, 40, 60)
     assert books.live([(0, 1), (0, 9)]) == {(0, 1): 7}
-    books.fence(250)
-    books.fence(5000)
     books.reset_peaks()
-    assert fake.calls == [("fraction", 0.25), ("fraction", 1.0), "reset"]
+    assert fake.calls == ["reset"]
+
+
+def test_the_caching_allocator_is_capped_above_the_floor_once_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And then no higher than the user's own fraction, which close puts back."""
+    fake = FakeCuda(monkeypatch)
+    fractions = fake.calls
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 400)
+    monkeypatch.setattr(cuda, "_fraction", lambda index: 0.9)
+    device = Cuda(0, {"LULL_CUDA_POOL": "caching"})
+    device.pool.set_cap(100)
+    assert fractions == [], "what a model takes before its floor is known is no activation"
+    device.settle(0)
+    assert fractions.pop() == ("empty", False), "what the dry step left cached is no floor"
+    for cap in (100, 550):
+        device.pool.set_cap(cap)
+    device.pool.set_cap(1 << 62)
+    device.pool.set_cap(1 << 62)
+    assert fractions == [("fraction", 0.5), ("fraction", 0.9), ("fraction", 0.9)]
+
+
+def test_why_there_is_no_arena_is_found_out_once(caplog: pytest.LogCaptureFixture) -> None:
+    choose(0, CudaSettings(), {}, refusing(OSError("no driver")))
+    assert isinstance(choose(0, CudaSettings(), {}, refusing(OSError("never asked"))), CudaPool)
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == ["no driver", "no driver"]
 
 
 @needs_compiler
@@ -198,8 +220,6 @@ def test_the_device_counts_what_only_the_arena_has_cached(monkeypatch: pytest.Mo
     assert device.bytes() == 48 * MIB, "40 that PyTorch reserved, 8 that are mapped and free"
     assert device.peak_bytes() == 60 * MIB
     assert device.total() == 1000, "half of it is the budget without a sidecar, whatever the host has"
-    device.settle(0)
-    assert pool.zero == 24 * MIB, "what PyTorch reserved outside the arena"
 
 
 def test_blocks_bound_the_run_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from test_ranks import SIZE, apart, cut_for
 from test_ranks_fail import kill_me
 
 import lull
-from lull._torch.sharded import piece
+from lull._torch.sharded import Shards, _refuse_policies, piece
 
 pytestmark = pytest.mark.cpu
 
@@ -255,6 +256,25 @@ def test_the_floor_says_that_parameters_are_whole_while_a_batch_runs() -> None:
         assert now < 0.6 * size, "between batches only the shard is there"
 
 
+def test_modules_within_one_are_gathered_by_themselves() -> None:
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Sequential(nn.Linear(4, 4, bias=False)))
+    shards = Shards.__new__(Shards)
+    shards._named, shards._modules = {}, [model, model[0], model[1]]
+    assert shards.beside() == 8 * 8 * 4
+    shards._modules = [model, model[1]]
+    assert shards.beside() == 8 * 8 * 4
+    shards._modules = [model]
+    assert shards.beside() == (8 * 8 + 4 * 4) * 4
+
+
+def test_an_older_fully_shard_is_refused_by_name() -> None:
+    older = SimpleNamespace(_get_fsdp_state=lambda: SimpleNamespace(_fsdp_param_group=None))
+    with pytest.raises(
+        lull.RuntimeRefusal, match=r"attach model: it is fully_shard's of PyTorch .*, want PyTorch 2.13"
+    ):
+        _refuse_policies(older)
+
+
 def failing(rank: int, way: str) -> Any:
     """Rank 1 raises or dies in its second batch; then, if it lives, all train on."""
     torch.manual_seed(3)
@@ -274,13 +294,21 @@ def failing(rank: int, way: str) -> Any:
 
     if rank == 1 and way == "gather":
         rec.elastic._shards.gather = kill_me
+    if rank == 1 and way == "gathered":
+
+        def gather() -> None:
+            del rec.elastic._shards.gather
+            with rec.elastic._shards.whole():
+                raise ValueError("no such sample")
+
+        rec.elastic._shards.gather = gather
 
     try:
         rec.elastic.backward(batch, loss_fn)
         said = ("", "", ())
     except Exception as error:
         said = type(error).__name__, str(error), getattr(error, "ranks", ())
-    if way != "raises":
+    if way not in ("raises", "gathered"):
         return said
     same = all(map(torch.equal, kept, whole(model)))
     rec.elastic.backward(batch, pair_loss(model))
@@ -289,8 +317,9 @@ def failing(rank: int, way: str) -> Any:
     return said, same, twice
 
 
-def test_a_rank_that_raises_leaves_no_trace_and_all_go_on() -> None:
-    (other, same, twice), (own, also, again) = values(run(2, failing, "raises"))
+@pytest.mark.parametrize("way", ["raises", "gathered"])
+def test_a_rank_that_raises_leaves_no_trace_and_all_go_on(way: str) -> None:
+    (other, same, twice), (own, also, again) = values(run(2, failing, way))
     assert own[:2] == ("ValueError", "no such sample")
     assert other[0] == "RankError"
     assert other[2] == (1,)

@@ -19,6 +19,7 @@ from test_exact import cut, same_gradients
 from test_one_pass import widened
 
 import lull
+from lull._torch.owed import Discard
 
 pytestmark = pytest.mark.cpu
 
@@ -213,9 +214,33 @@ class Checkpointed(Gpt):
         return self.head(self.norm(x))
 
 
+class Keeping(nn.Module):
+    """A block with an auxiliary loss in an attribute."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        self.aux = y.square().mean()
+        return y
+
+
+class Auxiliary(Gpt):
+    def __init__(self) -> None:
+        super().__init__(drop=0.0)
+        self.blocks = nn.ModuleList(map(Keeping, self.blocks))
+
+
+def with_auxiliary(model: Any) -> Any:
+    return lambda ids: text_loss(model)(ids) + sum(block.aux for block in model.blocks)
+
+
 @pytest.mark.parametrize(
     ("case", "text"),
     [
+        (Case(Auxiliary, EXACT["transformer with dropout"].draw, with_auxiliary), "what a block keeps besides what it"),
         (Case(lambda: Embedded(drop=0.0), EXACT["transformer with dropout"].draw, text_loss), "gets other values when"),
         (Case(lambda: Turned(drop=0.0), EXACT["transformer with dropout"].draw, text_loss), "gave a tensor of shape"),
         (
@@ -254,6 +279,84 @@ def test_a_forward_pass_that_calls_other_blocks_later_is_refused() -> None:
         lull.RuntimeRefusal, match="tail: loss_fn called 3 blocks, where its first call had called 4, want"
     ):
         rec.elastic.backward(batch, text_loss(model))
+
+
+def test_memory_that_runs_out_while_the_tail_is_asked_about_is_no_reason_to_go_without_it() -> None:
+    model = Gpt(drop=0.0)
+    rec = attached(model, tail=1)
+    calls = 0
+
+    def loss_fn(ids: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        loss = text_loss(model)(ids)
+        calls += not torch.is_grad_enabled()
+        if calls and torch.is_grad_enabled():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return loss
+
+    with pytest.raises(torch.OutOfMemoryError):
+        rec.elastic.backward(torch.randint(0, 256, (4, 65)), loss_fn)
+    assert calls
+
+
+class Skipping(Gpt):
+    """The tail sees the first block's answer too, and inputs want gradients as peft's enable_input_require_grads
+    makes them."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids).detach().requires_grad_()
+        first = x = self.blocks[0](x)
+        for block in self.blocks[1:]:
+            x = block(x)
+        return self.head(self.norm(first + x))
+
+
+def test_a_leaf_behind_two_answers_is_one() -> None:
+    torch.manual_seed(7)
+    model = Skipping(drop=0.0).double()
+    model.tokens.requires_grad_(False)
+    other = twin(model)
+    rec = attached(model, tail=1)
+    batch = torch.randint(0, 256, (4, 65))
+    rec.elastic.backward(batch, text_loss(model))
+    text_loss(other)(batch).backward()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        assert p.grad is q.grad is None or torch.allclose(p.grad, q.grad, rtol=1e-10, atol=1e-12)
+
+
+class Patched(Gpt):
+    """As transformers' check_model_inputs: forward is another during a call, and put back without a finally."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        block = self.blocks[0]
+        plain, seen = block.forward, []
+        block.forward = lambda *args, **options: (seen.append(1), plain(*args, **options))[1]
+        found = super().forward(ids)
+        block.forward = plain
+        assert len(seen) == 1, "wrapped twice"
+        return found
+
+
+@pytest.mark.parametrize("tail", [0, 1])
+def test_a_forward_that_a_library_changed_is_put_back_where_a_pass_ends_early(tail: int) -> None:
+    torch.manual_seed(7)
+    model = Patched(drop=0.0)
+    rec = attached(model, tail=tail)
+    batch = torch.randint(0, 256, (4, 65))
+    own = rec.elastic._boundary
+    raised: list[int] = []
+
+    def boundary() -> None:
+        if rec.elastic.floor is not None and not raised:
+            raised.append(1)
+            raise Discard
+        own()
+
+    rec.elastic._hooks._boundary = boundary
+    rec.elastic.backward(batch, text_loss(model))
+    assert raised
+    rec.elastic.backward(batch, text_loss(model))
+    text_loss(model)(batch)
 
 
 @pytest.mark.parametrize("tail", [-1, 1.5, True])
