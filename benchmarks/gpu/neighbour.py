@@ -1,6 +1,7 @@
 """A process beside training that takes memory when told, and says whether it could: `python neighbour.py cuda`.
 
-A line on stdin is a number of bytes to take, or 0 to give all back; a line on stdout is `ok` or why not.
+A line on stdin is a number of bytes to take, 0 to give back what was taken, or `keep` to count what was taken as its
+own from now on, which 0 leaves; a line on stdout is `ok` or why not.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ def main() -> None:
     torch.empty(1, device=kind)  # the context is there before the first order
     print("ok", flush=True)
     held: list[torch.Tensor] = []
+    own: list[torch.Tensor] = []
     for line in sys.stdin:
-        size = int(line)
         said = "ok"
-        if not size:
+        if line.strip() == "keep":
+            own += held
+            held.clear()
+        elif not (size := int(line)):
             held.clear()
             if kind == "cuda":
                 torch.cuda.empty_cache()
@@ -30,6 +34,7 @@ def main() -> None:
                 if kind == "cuda":
                     torch.cuda.synchronize()
                 held.append(block)
+                del block
             except RuntimeError as error:
                 said = str(error).splitlines()[0]
         print(said, flush=True)

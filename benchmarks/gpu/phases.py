@@ -19,6 +19,9 @@ from job import Job, figures
 from place import MIB, Gpu, Rehearsal, until_free
 
 HERE = Path(__file__).resolve().parent
+_LEFT_FREE = 512 * MIB
+"""Bytes of the device that the neighbour leaves free beside training's budget."""
+
 Place = Gpu | Rehearsal
 
 
@@ -43,11 +46,19 @@ class Neighbour:
         return self._process.stdout.readline().strip() or "the neighbour is gone"
 
     def take(self, size: int) -> None:
-        """Takes bytes, or gives all back for 0."""
-        assert self._process.stdin is not None
+        """Takes bytes, or gives back what it took for 0."""
         self.takes += bool(size)
+        self._tell(str(size))
+
+    def hold(self, size: int) -> None:
+        """Takes bytes for as long as it lives: with little left free it can take no more than what an order freed."""
+        self._tell(str(size))
+        self._tell("keep")
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(f"{size}\n")
+            self._process.stdin.write(f"{line}\n")
             self._process.stdin.flush()
             said = self._answer()
         except OSError as error:
@@ -150,8 +161,15 @@ def orders(place: Place, small: bool) -> dict[str, Any]:
     short = 0
     try:
         for _ in range(3):
-            job.elastic_batch()
-        full = max(elastic.device.pool.peak_resident(), 8 * MIB)
+            job.timed(job.elastic_batch)  # with the step, whose state stays
+        pool = elastic.device.pool
+        full = max(pool.peak_resident(), 8 * MIB)
+        job.order(_most(full), lambda ack: None)
+        kept = 8 * MIB  # a rehearsal's free bytes are no device's
+        if place.kind == "cuda":
+            kept = max(0, place.free_bytes() - max(0, _most(full) - pool.resident()) - _LEFT_FREE)
+        if kept:
+            neighbour.hold(kept)
         with training(job, job.elastic_batch) as check:
             began = time.monotonic()
             while len(ms) + short < wanted and time.monotonic() - began < seconds:
@@ -169,8 +187,13 @@ def orders(place: Place, small: bool) -> dict[str, Any]:
         "order_ms": figures(ms),
         "how": hows,
         "freed_less_than_asked": short,
-        "neighbour": {"takes": neighbour.takes, "failures": neighbour.failures},
+        "neighbour": {"takes": neighbour.takes, "failures": neighbour.failures, "kept_bytes": kept},
     }
+
+
+def _most(full: int) -> int:
+    """Bytes of the budget between two orders: room for a microbatch, and no more than the neighbour leaves."""
+    return full + full // 8
 
 
 def _one_order(
@@ -199,7 +222,7 @@ def _one_order(
     if waited != float("inf"):
         neighbour.take(int(0.9 * size))
         neighbour.take(0)
-    job.order(4 * full, lambda ack: None)
+    job.order(_most(full), lambda ack: None)
     return took if waited != float("inf") else None
 
 
@@ -264,6 +287,9 @@ def exact(place: Place, small: bool) -> dict[str, Any]:
         finally:
             over.set()
             thread.join()
+        job.order(1 << 40, lambda ack: None)  # the storm's last one is no business of the reference
+        place.synchronize()
+        elastic.device.pool.trim(0)  # what it needs lies outside the pool
         got = [p.grad.clone() for p in job.model.parameters() if p.grad is not None]
         job.optimizer.zero_grad(set_to_none=True)
         start = 0
