@@ -37,8 +37,8 @@ func TestBaselineAboveTheCapacityIsNotHeldMemory(t *testing.T) {
 	r := newRig(t, func(f *config.File) { f.Devices[0].Capacity = 320 * size.MiB })
 	data := mapped(400 * size.MiB)
 	held := fakeHeld{region: data}
-	held.resize(400 * size.MiB)
-	defer func() { held.resize(0) }()
+	held.resize(400 * size.MiB, untilDone)
+	defer func() { held.resize(0, untilDone) }()
 	c := r.hello("reader", "host0", os.Getpid(), 1<<62, 64<<20, 0)
 	c.wait(`"type":"budget"`)
 	r.until("the data are no held memory, and the device is not over", func() bool {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -32,16 +33,24 @@ type fakeHeld struct {
 	held   size.Bytes
 }
 
-func (f *fakeHeld) resize(to size.Bytes) {
+// resize touches bytes until it holds so many, or until it is told to stop: on a
+// machine whose pages come slowly that may take seconds.
+func (f *fakeHeld) resize(to size.Bytes, stop func() bool) {
 	to = to.FloorTo(fakeUnit)
-	for b := f.held; b < to; b += 4096 {
-		f.region[b] = 1
-	}
 	if to < f.held {
 		_ = syscall.Madvise(f.region[to:f.held], syscall.MADV_DONTNEED)
+		f.held = to
 	}
-	f.held = to
+	for f.held < to && !stop() {
+		for b := f.held; b < f.held+fakeUnit; b += 4096 {
+			f.region[b] = 1
+		}
+		f.held += fakeUnit
+	}
 }
+
+// untilDone stops no resize.
+func untilDone() bool { return false }
 
 func mapped(n size.Bytes) []byte {
 	region, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -56,34 +65,28 @@ func fakeTrainerMain() {
 	self, _ := device.Open(os.Getpid())
 	baseline, _ := self.Read()
 	floor := fakeHeld{region: mapped(fakeFloor)}
-	floor.resize(fakeFloor)
+	floor.resize(fakeFloor, untilDone)
 	act := fakeHeld{region: mapped(size.GiB)}
 	conn, err := net.Dial("unix", os.Getenv(fakeTrainerEnv))
 	if err != nil {
 		panic(err)
 	}
-	say := func(format string, args ...any) { fmt.Fprintf(conn, format+"\n", args...) }
+	var speaks sync.Mutex
+	say := func(format string, args ...any) {
+		speaks.Lock()
+		defer speaks.Unlock()
+		fmt.Fprintf(conn, format+"\n", args...)
+	}
 	// 8 MiB of floor beyond the mapping is room for this process's own heap.
 	say(`{"type":"hello","version":1,"job":"fake","rank":0,"world":1,"pid":%d,"device":"host0","baseline":%d,"floor":%d,"floor_known":true,`+
 		`"ceiling":0,"held":0,"last_epoch":0,"min_budget":0,"suspended":0}`, os.Getpid(), baseline, fakeFloor+8*size.MiB)
 	fmt.Println("connected")
-	manner, asked := os.Getenv(fakeManner), false
-	for lines := bufio.NewScanner(conn); lines.Scan(); {
-		var m struct {
-			Type  string     `json:"type"`
-			Epoch uint64     `json:"epoch"`
-			Bytes size.Bytes `json:"bytes"`
-			Seq   int64      `json:"seq"`
-		}
-		if json.Unmarshal(lines.Bytes(), &m) != nil {
-			continue
-		}
-		switch m.Type {
-		case "ping":
-			say(`{"type":"pong","seq":%d}`, m.Seq)
-		case "budget":
+	orders := make(chan fakeLine, 1024)
+	go func() { // beside the pings, as an agent's thread is
+		manner, asked := os.Getenv(fakeManner), false
+		for m := range orders {
 			if manner == "honest" || manner == "asking" || m.Bytes > act.held {
-				act.resize(m.Bytes)
+				act.resize(m.Bytes, func() bool { return len(orders) > 0 })
 			}
 			if manner == "asking" && !asked {
 				asked = true
@@ -93,7 +96,27 @@ func fakeTrainerMain() {
 				say(`{"type":"ack","epoch":%d,"held":%d,"waited_us":0,"freed_us":0,"how":"drop"}`, m.Epoch, min(m.Bytes, act.held))
 			}
 		}
+	}()
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		var m fakeLine
+		if json.Unmarshal(lines.Bytes(), &m) != nil {
+			continue
+		}
+		switch m.Type {
+		case "ping":
+			say(`{"type":"pong","seq":%d}`, m.Seq)
+		case "budget":
+			orders <- m
+		}
 	}
+}
+
+// fakeLine is what of the sidecar's lines a fake trainer reads.
+type fakeLine struct {
+	Type  string     `json:"type"`
+	Epoch uint64     `json:"epoch"`
+	Bytes size.Bytes `json:"bytes"`
+	Seq   int64      `json:"seq"`
 }
 
 // startFakeTrainer starts one and waits until it has said hello.

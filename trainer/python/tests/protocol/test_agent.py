@@ -258,9 +258,18 @@ def test_raise_above_what_the_runtime_lowered_itself_to_is_dropped_in_a_closed_c
     assert hello.ceiling == 1000
     line.synced()
     runtime.ceiling = 100  # to the min budget, until its first budget comes
+    gone = threading.Event()
+
+    def until_gone(pace: Pace) -> None:
+        """Keeps the agent from its next line until the connection is closed."""
+        gone.wait(10)
+
+    runtime.pace = until_gone  # type: ignore[method-assign]
+    line.send(Pace(1.0))
     line.send(Budget(_epoch(7, 1), 400))
     line.sock.close()
     line.close()
+    gone.set()
     _, hello = sidecar.welcome()
     assert (hello.ceiling, hello.last_epoch) == (100, 0)
     assert runtime.calls == []
