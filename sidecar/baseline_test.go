@@ -37,7 +37,7 @@ func TestBaselineAboveTheCapacityIsNotHeldMemory(t *testing.T) {
 	r := newRig(t, func(f *config.File) { f.Devices[0].Capacity = 320 * size.MiB })
 	data := mapped(400 * size.MiB)
 	held := fakeHeld{region: data}
-	held.resize(400 * size.MiB, untilDone)
+	held.resize(400*size.MiB, untilDone)
 	defer func() { held.resize(0, untilDone) }()
 	c := r.hello("reader", "host0", os.Getpid(), 1<<62, 64<<20, 0)
 	c.wait(`"type":"budget"`)

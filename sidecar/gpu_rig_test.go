@@ -43,7 +43,13 @@ func TestBurstTakesMemoryFromTrainingOnAGPUAndGivesItBack(t *testing.T) {
 			}) {
 				t.Errorf("no confirmed shrink that freed bytes among %+v", list)
 			}
-			r.untilHeld(350 * size.MiB)
+			back := 350 * size.MiB
+			if c.truth == "device" {
+				// What these processes' own heaps grew by counts as training's there: on a busy machine
+				// an order stays unconfirmed for that, and the budget where it is.
+				back = 200 * size.MiB
+			}
+			r.untilHeld(back)
 			s := r.state()
 			d := s.Devices[0]
 			if d.Truth != c.truth || d.Why != c.why || d.UUID != fakeUUID || d.Kind != config.KindNVIDIA || d.Total != int64(rigTotal) || s.Trainers[0].Baseline != 0 {

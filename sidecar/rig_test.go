@@ -116,7 +116,7 @@ func (r *rig) startEngine() {
 	r.t.Helper()
 	text, _ := json.Marshal(r.engineConfig)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fakeEngineEnv+"="+string(text))
+	cmd.Env = append(os.Environ(), fakeEngineEnv+"="+string(text), "GOGC=20") // its own heap is nobody's KV
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
