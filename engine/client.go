@@ -118,10 +118,11 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
-		// The same order twice is one order, so net/http may send it again on a fresh
-		// connection; a nil value says so without sending a header.
-		req.Header["Idempotency-Key"] = nil
 	}
+	// The same order twice is one order, so net/http may send it again on a fresh
+	// connection where a kept one was closed; a nil value says so without sending a
+	// header.
+	req.Header["Idempotency-Key"] = nil
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}

@@ -303,6 +303,23 @@ func TestVLLMSleepServerThatRestartedHasForgottenItsOrder(t *testing.T) {
 	}
 }
 
+// TestVLLMSleepOrderMeetsAConnectionThatWasClosed: a server may close the connection
+// of an answer of 500 without a word.
+func TestVLLMSleepOrderMeetsAConnectionThatWasClosed(t *testing.T) {
+	s := newSleeper(t)
+	e := openSleeper(t, s)
+	s.set(func() { s.fail["/release_kv_cache_memory"] = 500 })
+	once := sync.Once{}
+	s.before = func(path string) {
+		if path == "/wake_up" {
+			once.Do(func() { panic(http.ErrAbortHandler) })
+		}
+	}
+	if _, err := e.SetBound(t.Context(), 1, 0); err == nil || strings.Contains(err.Error(), "not undone") || s.paused {
+		t.Errorf("got %v, paused %t, want the pause undone by a second try", err, s.paused)
+	}
+}
+
 // TestVLLMSleepReadingsDisturbNoReleaseUnderWay: a reading between the pause and the
 // end of the release must not take the pause for one to undo.
 func TestVLLMSleepReadingsDisturbNoReleaseUnderWay(t *testing.T) {
