@@ -39,8 +39,9 @@ func (h *Handover) wants(e *engine, at At, b Bytes) {
 	h.rehearse(e)
 }
 
-// naive plays one course in steps of a millisecond and returns what it cost.
-func naive(h *Handover, e *engine, x course, demand func(ms int) Bytes, length int) float64 {
+// naive plays one course in steps of a millisecond, each wait longer by some, and
+// returns what it cost.
+func naive(h *Handover, e *engine, x course, demand func(ms int) Bytes, length int, longer time.Duration) float64 {
 	bound, cost, q := e.cfg.MinBound, 0.0, h.cfg.Quantum
 	calmFrom, most := -1, Bytes(0)
 	var wait time.Duration
@@ -57,7 +58,7 @@ func naive(h *Handover, e *engine, x course, demand func(ms int) Bytes, length i
 		case bound-target < q:
 			calmFrom = -1
 		case calmFrom < 0:
-			calmFrom, most, wait = i, target, h.waits(e, &x, bound-target)
+			calmFrom, most, wait = i, target, h.waits(e, &x, bound-target)+longer
 		}
 		most = max(most, target)
 		cost += float64(bound) / float64(64*mib) / 1000
@@ -100,9 +101,17 @@ func TestCoursesCostWhatANaiveReplaySays(t *testing.T) {
 		}
 		h.wants(e, start+time.Duration(length)*ms, needs[len(needs)-1])
 		for _, x := range e.ins.courses.all {
-			want := naive(h, e, x, demand, length)
-			if math.Abs(x.cost-want) > 0.02*want+0.2 {
-				rt.Fatalf("rental %v, fixed %v, lot %v: cost %v, a naive replay says %v", x.rental, x.fixed, x.lot, x.cost, want)
+			// A wait that ends just as the demand changes goes one way or the other, for a
+			// whole shrink: what a few milliseconds make of it will do.
+			var wants []float64
+			near := false
+			for _, longer := range []time.Duration{0, 15 * ms, -15 * ms} {
+				want := naive(h, e, x, demand, length, longer)
+				near = near || math.Abs(x.cost-want) <= 0.02*want+0.2
+				wants = append(wants, want)
+			}
+			if !near {
+				rt.Fatalf("rental %v, fixed %v, lot %v: cost %v, naive replays say %v", x.rental, x.fixed, x.lot, x.cost, wants)
 			}
 		}
 	})
