@@ -89,13 +89,9 @@ func (e *vllmSleep) Observe(ctx context.Context) (Sample, error) {
 
 // look is Observe without a care for who moves the pool.
 func (e *vllmSleep) look(ctx context.Context) (Sample, error) {
-	s, f, err := e.read(ctx, vllmSleepState)
+	s, state, err := e.state(ctx)
 	if err != nil {
 		return Sample{}, err
-	}
-	state, err := sleepStateOf(f)
-	if err != nil {
-		return Sample{}, fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
 	}
 	e.mu.Lock()
 	if e.let == (state == poolGone) {
@@ -114,6 +110,19 @@ func (e *vllmSleep) look(ctx context.Context) (Sample, error) {
 		s.Note = e.pausedNote(ctx)
 	}
 	return s, nil
+}
+
+// state reads the server, and what of it is there.
+func (e *vllmSleep) state(ctx context.Context) (Sample, sleepState, error) {
+	s, f, err := e.read(ctx, vllmSleepState)
+	if err != nil {
+		return Sample{}, 0, err
+	}
+	state, err := sleepStateOf(f)
+	if err != nil {
+		return Sample{}, 0, fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
+	}
+	return s, state, nil
 }
 
 // pausedNote asks once whether the server stands still with its pool there: a
@@ -196,14 +205,10 @@ func (e *vllmSleep) release(ctx context.Context) error {
 // refuses while it has a request (v1/engine/core.py), so a request that comes in
 // between loses nothing but these milliseconds.
 func (e *vllmSleep) letGo(ctx context.Context) error {
-	s, f, err := e.read(ctx, vllmSleepState)
-	if err != nil {
-		return err
-	}
-	state, err := sleepStateOf(f)
+	s, state, err := e.state(ctx)
 	switch {
 	case err != nil:
-		return fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
+		return err
 	case state == poolGone:
 		return nil
 	case state == allAsleep:
@@ -234,15 +239,8 @@ func (e *vllmSleep) restore(ctx context.Context) error {
 	var got struct {
 		Status string `json:"status"`
 	}
-	_, f, err := e.read(ctx, vllmSleepState)
-	if err != nil {
-		return err
-	}
-	if state, err := sleepStateOf(f); err != nil || state != poolGone {
-		if err != nil {
-			return fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.base, err)
-		}
-		return nil // there, or somebody else's to wake
+	if _, state, err := e.state(ctx); err != nil || state != poolGone {
+		return err // none where it is there, or somebody else's to wake
 	}
 	a, err := e.slow.do(ctx, http.MethodPost, wakeUp, nil)
 	if err != nil {

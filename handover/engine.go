@@ -120,9 +120,11 @@ func (e *engine) needsRoom() Bytes { return e.pred.Need() + e.foreign() }
 // setBound tells the engine its bound. A rise is charged at once, a fall when
 // it is confirmed.
 func (h *Handover) setBound(e *engine, b Bytes, reason string) {
-	again := reason == "retry"
-	if !again {
-		e.lending = reason == "lend"
+	if reason != "retry" { // of which the lending and the fall go on
+		e.lending, e.fallAt = reason == "lend", 0
+		if b < e.held {
+			e.fallAt = h.now
+		}
 	}
 	e.bound = b
 	e.calm = false
@@ -138,12 +140,6 @@ func (h *Handover) setBound(e *engine, b Bytes, reason string) {
 	e.epoch = h.nextEpoch()
 	e.retryWait = boundWait
 	e.retryAt = h.now + e.retryWait
-	if !again {
-		e.fallAt = 0
-		if b < e.held {
-			e.fallAt = h.now
-		}
-	}
 	h.emitBound(SetBound{Epoch: e.epoch, Engine: e.cfg.ID, Bytes: b, Reason: reason})
 }
 

@@ -73,10 +73,7 @@ func (h *Handover) lowerForFloor(d *device, lack Bytes) Bytes {
 		if lack <= got || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced || e.down {
 			continue
 		}
-		by := min(spare, (lack - got).CeilTo(e.block()))
-		if e.cfg.Whole {
-			by = spare
-		}
+		by := e.part(spare, lack-got)
 		h.setBound(e, e.bound-by, "floor")
 		got += by
 	}

@@ -92,12 +92,17 @@ func (h *Handover) settling(e *engine) time.Duration {
 	if h.priced() && e.ins.patience > 0 {
 		return e.ins.patience
 	}
-	wait := 16 * h.insured()
-	if perSecond := e.pred.PerSecond(); perSecond > 0 {
-		gaps := time.Duration(2 / perSecond * float64(time.Second))
-		wait = max(wait, gaps)
+	return min(max(16*h.insured(), time.Duration(e.gaps()*float64(time.Second))), h.cfg.Horizon)
+}
+
+// gaps is two mean gaps between the engine's arrivals in seconds, 0 where none have
+// come.
+func (e *engine) gaps() float64 {
+	perSecond := e.pred.PerSecond()
+	if perSecond <= 0 {
+		return 0
 	}
-	return min(wait, h.cfg.Horizon)
+	return 2 / perSecond
 }
 
 // settling of a device is that of its slowest engine.
@@ -238,10 +243,7 @@ func (h *Handover) squeeze(d *device, over Bytes) {
 		if over <= 0 || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced {
 			continue
 		}
-		by := min(spare, over.CeilTo(e.block()))
-		if e.cfg.Whole {
-			by = spare
-		}
+		by := e.part(spare, over)
 		over -= by
 		h.setBound(e, e.bound-by, "squeeze")
 	}

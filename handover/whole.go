@@ -27,12 +27,17 @@ func (e *engine) some(b Bytes) Bytes {
 	return b
 }
 
+// part is what of spare bytes of its bound the engine gives up for so many that are
+// lacking: whole blocks, or all that a pool that moves whole has.
+func (e *engine) part(spare, lack Bytes) Bytes {
+	if e.cfg.Whole {
+		return spare
+	}
+	return min(spare, lack.CeilTo(e.block()))
+}
+
 // lull is how long the engine must have been without need before its pool goes:
 // what was configured, and two mean gaps between arrivals, as for any bound.
 func (h *Handover) lull(e *engine) time.Duration {
-	wait := max(e.cfg.Idle, 16*h.insured())
-	if perSecond := e.pred.PerSecond(); perSecond > 0 {
-		wait = max(wait, time.Duration(min(2/perSecond, time.Hour.Seconds())*float64(time.Second)))
-	}
-	return wait
+	return max(e.cfg.Idle, 16*h.insured(), time.Duration(min(e.gaps(), time.Hour.Seconds())*float64(time.Second)))
 }
