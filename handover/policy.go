@@ -77,11 +77,11 @@ func (h *Handover) insured() time.Duration {
 
 // settling is how long a bound of the engine must have been too large before
 // the excess is lent. Both terms ask that memory stays lent for longer than it
-// takes to move it twice: sixteen handovers, so that moving it costs training at
-// most an eighth of that time; and two mean gaps between arrivals, so that it was
-// not wanted by the last two of them. The horizon caps it: over a longer
-// time the forecast itself decides. With prices it is what the excess costs
-// training instead (see patience).
+// takes to move it twice: sixteen mean handovers, so that moving it costs training
+// at most an eighth of that time (a cost is a mean; the tail is what insured is
+// for); and two mean gaps between arrivals, so that it was not wanted by the last
+// two of them. The horizon caps it: over a longer time the forecast itself
+// decides. With prices it is what the excess costs training instead (see patience).
 func (h *Handover) settling(e *engine) time.Duration {
 	if h.cfg.Settle > 0 {
 		return h.cfg.Settle
@@ -92,8 +92,11 @@ func (h *Handover) settling(e *engine) time.Duration {
 	if h.priced() && e.ins.patience > 0 {
 		return e.ins.patience
 	}
-	return min(max(16*h.insured(), time.Duration(e.gaps()*float64(time.Second))), h.cfg.Horizon)
+	return min(max(h.worthMoving(), time.Duration(e.gaps()*float64(time.Second))), h.cfg.Horizon)
 }
+
+// worthMoving is sixteen mean handovers.
+func (h *Handover) worthMoving() time.Duration { return 16 * max(h.tail.mean, time.Millisecond) }
 
 // gaps is two mean gaps between the engine's arrivals in seconds, 0 where none have
 // come.
@@ -110,7 +113,7 @@ func (h *Handover) settlingOf(d *device) time.Duration {
 	if h.cfg.Settle > 0 {
 		return h.cfg.Settle
 	}
-	wait := min(16*h.insured(), h.cfg.Horizon)
+	wait := min(h.worthMoving(), h.cfg.Horizon)
 	for _, e := range d.engines {
 		if !e.cfg.Whole { // whose lull is about its own pool
 			wait = max(wait, h.settling(e))

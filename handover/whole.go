@@ -39,5 +39,5 @@ func (e *engine) part(spare, lack Bytes) Bytes {
 // lull is how long the engine must have been without need before its pool goes:
 // what was configured, and two mean gaps between arrivals, as for any bound.
 func (h *Handover) lull(e *engine) time.Duration {
-	return max(e.cfg.Idle, 16*h.insured(), time.Duration(min(e.gaps(), time.Hour.Seconds())*float64(time.Second)))
+	return max(e.cfg.Idle, h.worthMoving(), time.Duration(min(e.gaps(), time.Hour.Seconds())*float64(time.Second)))
 }
