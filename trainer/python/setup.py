@@ -12,6 +12,7 @@ setup(
         Extension(
             "lull._native",
             sources=["csrc/arena.c"],
+            depends=["csrc/capped.h"],
             extra_compile_args=["-O2", "-fvisibility=hidden"],
             libraries=["pthread", "dl"],
             optional=True,
@@ -19,7 +20,7 @@ setup(
         Extension(
             "lull._cuda_native",
             sources=["csrc/vmm.c"],
-            depends=["csrc/vmm.h"],
+            depends=["csrc/capped.h", "csrc/vmm.h"],
             extra_compile_args=["-O2", "-fvisibility=hidden"],
             libraries=["pthread", "dl"],
             optional=True,

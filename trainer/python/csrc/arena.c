@@ -18,14 +18,15 @@
  * It never calls into Python; it only asks whether the interpreter lock is held, before it waits.
  */
 #define _GNU_SOURCE
+#define CAPPED(name) lull_arena_##name
+#define OWN_STATS waits, wait_us, overdrafts, waiters
+#include "capped.h"
+
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define UNIT_SHIFT 21
@@ -34,14 +35,6 @@
 #define GRAIN ((size_t)1 << GRAIN_SHIFT)
 #define PER_UNIT (UNIT / GRAIN)
 #define MAX_EXTENTS 65536
-#define EXPORT __attribute__((visibility("default")))
-
-/* Read by Python through ctypes without a call; bytes, or counts since start. Written under the mutex. */
-EXPORT struct lull_arena_stats {
-    int64_t resident, in_use, cap, peak_resident, peak_in_use, blocks;
-    int64_t waits, wait_us, overdrafts, failures, trims, trimmed, waiters, short_bytes, base, range;
-} lull_arena_stats;
-#define S lull_arena_stats
 
 struct extent { uint32_t at, len; }; /* in grains */
 
@@ -54,8 +47,7 @@ static struct extent *ext;    /* free extents by address */
 static size_t n_ext;
 static size_t high_unit;      /* one past the highest unit that was ever resident */
 
-static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed, pressed;
+static pthread_cond_t changed; /* memory may have come, or the rules for it */
 static int enabled, failing, overdraft, serve_all;
 static size_t threshold = 32768;
 static int64_t max_wait_us = 0;
@@ -77,16 +69,6 @@ static void resolve(void) {
 }
 
 static inline int ours(const void *p) { return base && (size_t)((const char *)p - base) < units << UNIT_SHIFT; }
-
-static int64_t now_us(void) {
-    struct timespec t;
-    return clock_gettime(CLOCK_MONOTONIC, &t), (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-static void wait_until(pthread_cond_t *c, int64_t at_us) {
-    struct timespec t = {at_us / 1000000, at_us % 1000000 * 1000};
-    pthread_cond_timedwait(c, &mu, &t);
-}
 
 /* ---- free extents (mutex held) ---- */
 
@@ -246,8 +228,7 @@ static int wait_for_room(int64_t missing, int64_t *deadline) {
     }
     if (start >= *deadline) return 0;
     S.waiters++;
-    if (missing > S.short_bytes) S.short_bytes = missing;
-    pthread_cond_signal(&pressed);
+    press(missing);
     wait_until(&changed, *deadline);
     if (--S.waiters == 0) S.short_bytes = 0;
     S.wait_us += now_us() - start;
@@ -384,11 +365,8 @@ static void *reserve(size_t bytes) {
 static void before_fork(void) { pthread_mutex_lock(&mu); }
 static void after_fork(void) { pthread_mutex_unlock(&mu); }
 static void init_locks(void) {
-    pthread_condattr_t a;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&changed, &a);
-    pthread_cond_init(&pressed, &a);
+    init_cond(&changed);
+    init_cond(&pressed);
     pthread_mutex_init(&mu, NULL);
 }
 static void in_child(void) {
@@ -468,33 +446,6 @@ EXPORT int64_t lull_arena_cached(void) {
     for (size_t u = 0; u < high_unit; u++) n += unit_there[u] && !unit_used[u];
     pthread_mutex_unlock(&mu);
     return n << UNIT_SHIFT;
-}
-
-/* Blocks until a request is short of memory (returns the bytes missing) or timeout_us passed (returns 0). */
-EXPORT int64_t lull_arena_wait_short(int64_t timeout_us) {
-    pthread_mutex_lock(&mu);
-    int64_t deadline = now_us() + timeout_us;
-    while (!S.short_bytes && now_us() < deadline) wait_until(&pressed, deadline);
-    int64_t n = S.short_bytes;
-    S.short_bytes = 0;
-    pthread_mutex_unlock(&mu);
-    return n;
-}
-
-/* Wakes lull_arena_wait_short with nothing to report sooner than its timeout. */
-EXPORT void lull_arena_wake(void) {
-    pthread_mutex_lock(&mu);
-    S.short_bytes = S.short_bytes ? S.short_bytes : 1;
-    pthread_cond_broadcast(&pressed);
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&mu);
-}
-
-EXPORT void lull_arena_reset_peak(void) {
-    pthread_mutex_lock(&mu);
-    S.peak_resident = S.resident;
-    S.peak_in_use = S.in_use;
-    pthread_mutex_unlock(&mu);
 }
 
 __attribute__((constructor)) static void start(void) { resolve(); }

@@ -18,26 +18,19 @@
  * Concurrency: one mutex; unmapping runs outside it on handles that were marked. No call goes back into PyTorch.
  */
 #define _GNU_SOURCE
+#define CAPPED(name) lull_vmm_##name
+#define OWN_STATS pending, lost, maps, handle
+#include "capped.h"
 #include "vmm.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define GRAIN ((int64_t)2 << 20)
 #define WAYS 4
-#define EXPORT __attribute__((visibility("default")))
-
-/* Read by Python through ctypes without a call; bytes, or counts since start. Written under the mutex. */
-EXPORT struct lull_vmm_stats {
-    int64_t resident, in_use, cap, peak_resident, peak_in_use, blocks;
-    int64_t failures, trims, trimmed, pending, lost, maps, short_bytes, base, range, handle;
-} lull_vmm_stats;
-#define S lull_vmm_stats
 
 enum { ABSENT, THERE, LEAVING, LOST };
 struct ticket { vmm_event event; vmm_stream stream; int refs, done; struct ticket *next; };
@@ -52,8 +45,6 @@ static uint8_t *taken;      /* this grain is in a block */
 static struct ticket *spare;
 static size_t grains, per_handle, high; /* high: one past the highest grain that was ever taken */
 static char why[512];
-static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t pressed;
 
 static void say(const char *form, ...) {
     va_list args;
@@ -305,8 +296,7 @@ static void *settle(size_t at, size_t len) {
 
 static void *refuse(int64_t missing) {
     S.failures++;
-    if (missing > S.short_bytes) S.short_bytes = missing;
-    pthread_cond_signal(&pressed);
+    press(missing);
     return NULL;
 }
 
@@ -404,10 +394,7 @@ static int begin(int ordinal, int64_t range, int64_t handle) {
     S.base = (int64_t)base;
     S.range = (int64_t)n * handle;
     S.handle = handle;
-    pthread_condattr_t a;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&pressed, &a);
+    init_cond(&pressed);
     pthread_atfork(NULL, NULL, in_child);
     handles = made;
     return 0;
@@ -447,34 +434,6 @@ EXPORT int64_t lull_vmm_free_bytes(void) {
         n += handles[i].state == THERE && !handles[i].used;
     pthread_mutex_unlock(&mu);
     return n * S.handle;
-}
-
-/* Blocks until a request was refused (returns the bytes missing), a wake (1) or timeout_us passed (0). */
-EXPORT int64_t lull_vmm_wait_short(int64_t timeout_us) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    int64_t end = (int64_t)at.tv_sec * 1000000000 + at.tv_nsec + timeout_us * 1000;
-    at.tv_sec = end / 1000000000, at.tv_nsec = end % 1000000000;
-    pthread_mutex_lock(&mu);
-    while (!S.short_bytes && pthread_cond_timedwait(&pressed, &mu, &at) == 0) {}
-    int64_t n = S.short_bytes;
-    S.short_bytes = 0;
-    pthread_mutex_unlock(&mu);
-    return n;
-}
-
-EXPORT void lull_vmm_wake(void) {
-    pthread_mutex_lock(&mu);
-    if (!S.short_bytes) S.short_bytes = 1;
-    pthread_cond_broadcast(&pressed);
-    pthread_mutex_unlock(&mu);
-}
-
-EXPORT void lull_vmm_reset_peak(void) {
-    pthread_mutex_lock(&mu);
-    S.peak_resident = S.resident;
-    S.peak_in_use = S.in_use;
-    pthread_mutex_unlock(&mu);
 }
 
 /* Copies the last reason for a refusal or a loss into `into`, at most `room` bytes with the closing zero. */

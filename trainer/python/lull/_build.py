@@ -27,8 +27,8 @@ class Library:
     includes: tuple[str, ...] = ()
 
 
-ARENA = Library("arena.c", "_native")
-VMM = Library("vmm.c", "_cuda_native", ("vmm.h",))
+ARENA = Library("arena.c", "_native", ("capped.h",))
+VMM = Library("vmm.c", "_cuda_native", ("capped.h", "vmm.h"))
 
 
 def _found(name: str) -> Path | None:
