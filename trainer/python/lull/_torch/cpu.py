@@ -198,7 +198,6 @@ class Cpu:
         return storage_bytes(tensors, self.kind)
 
     def settle(self, floor_end: int) -> None:
-        """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself."""
         if isinstance(self.pool, MallocPool):
             self.pool.zero = floor_end
 

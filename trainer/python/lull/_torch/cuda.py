@@ -30,7 +30,7 @@ _PREFIX = "on CUDA activations lie in PyTorch's caching allocator, and an order 
 
 
 class CudaPool:
-    """PyTorch's caching allocator on one device, minus what it held at attach, and later minus the floor."""
+    """PyTorch's caching allocator on one device, above a base: what it held at attach, and later the floor."""
 
     name = "PyTorch's CUDA allocator"
     capped = False
@@ -42,6 +42,8 @@ class CudaPool:
         self._event = threading.Event()
         self.zero = int(torch.cuda.memory_reserved(index))
         self._settled = False
+        self._cap = 1 << 62
+        self._setting = threading.Lock()
         self._theirs: float | None = None
         """The fraction that was in force before Lull's, while Lull's is."""
 
@@ -75,7 +77,18 @@ class CudaPool:
     def set_cap(self, cap: int) -> None:
         """None while the floor is unknown: it would fail what is no activation. A cap above all memory puts back what
         the user had set."""
-        part = (cap + self.zero) / torch.cuda.get_device_properties(self._index).total_memory
+        with self._setting:
+            self._cap = cap
+            self._fence()
+
+    def settle(self, floor_end: int) -> None:
+        """The floor is known, or higher than it was: what is reserved up to there is none of the pool's."""
+        with self._setting:
+            self.zero, self._settled = floor_end, True
+            self._fence()
+
+    def _fence(self) -> None:
+        part = (self._cap + self.zero) / torch.cuda.get_device_properties(self._index).total_memory
         if self._settled and part < 1.0:
             if self._theirs is None:
                 self._theirs = _fraction(self._index)
@@ -83,10 +96,6 @@ class CudaPool:
         elif self._theirs is not None:
             torch.cuda.set_per_process_memory_fraction(self._theirs, self._index)
             self._theirs = None
-
-    def settle(self) -> None:
-        """The floor is known: it is all that is held now."""
-        self.zero, self._settled = int(torch.cuda.memory_reserved(self._index)), True
 
     def policy(self, wait_us: int, overdraft: bool) -> None:
         pass
@@ -188,10 +197,8 @@ class Cuda:
         return storage_bytes(tensors, self.kind)
 
     def settle(self, floor_end: int) -> None:
-        """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself."""
-        self.give_back_cache()
         if isinstance(self._own, CudaPool):
-            self._own.settle()
+            self._own.settle(floor_end)
 
     def give_back_cache(self) -> None:
         """What PyTorch has cached outside the arena goes back; waits for what is queued."""

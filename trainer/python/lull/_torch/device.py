@@ -102,7 +102,8 @@ class Device(Protocol):
         """Bytes of these tensors that lie on this device, each storage once."""
 
     def settle(self, floor_end: int) -> None:
-        """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself."""
+        """Where the floor ends, in bytes(): what is above it is the pool's, if the pool cannot tell itself. Asked again
+        whenever the floor rises; any thread."""
 
     def give_back_cache(self) -> None:
         """Gives back what is cached outside the pool, where that counts in bytes(). May wait for the device."""

@@ -56,6 +56,7 @@ def measure(job: Microbatches, baseline: int, one: Any, loss_fn: LossFn) -> Floo
         for param, grad in zip(job._params, grads, strict=True):
             param.grad = grad
         job.stats = counted
+    job.device.give_back_cache()  # what the dry step left there is no floor
     job.device.settle(baseline + floor.bytes)
     job.orders.pool.set_cap(was)
     return floor

@@ -85,6 +85,7 @@ class RuntimeSide(Microbatches):
         with self._rising:
             if self.floor is not None and bytes > self.floor.bytes:
                 self.floor = replace(self.floor, bytes=bytes)
+                self.device.settle(self.baseline + bytes)
 
     def _allowance(self) -> Allowance:
         """By the floor in force."""

@@ -14,11 +14,14 @@ from cuda_rig import MIB, compiler, pool_of
 
 import lull
 from lull._errors import ConfigError
+from lull._protocol import Budget
 from lull._torch import cuda, cuda_books
 from lull._torch.cuda import Cuda, CudaPool, choose
 from lull._torch.cuda_arena import CudaArenaPool
 from lull._torch.cuda_books import TorchBooks
 from lull._torch.cuda_settings import CudaSettings
+from lull._torch.dry import Floor
+from lull._torch.elastic import Elastic
 from lull._vmm import VmmError
 
 pytestmark = pytest.mark.cpu
@@ -187,18 +190,47 @@ def test_the_caching_allocator_is_capped_above_the_floor_once_that_is_known(monk
     """And then no higher than the user's own fraction, which close puts back."""
     fake = FakeCuda(monkeypatch)
     fractions = fake.calls
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 400)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 300)
     monkeypatch.setattr(cuda, "_fraction", lambda index: 0.9)
     device = Cuda(0, {"LULL_CUDA_POOL": "caching"})
     device.pool.set_cap(100)
     assert fractions == [], "what a model takes before its floor is known is no activation"
-    device.settle(0)
-    assert fractions.pop() == ("empty", False), "what the dry step left cached is no floor"
+    device.settle(400)
+    assert fractions == [("fraction", 0.5)]
     for cap in (100, 550):
         device.pool.set_cap(cap)
     device.pool.set_cap(1 << 62)
     device.pool.set_cap(1 << 62)
-    assert fractions == [("fraction", 0.5), ("fraction", 0.9), ("fraction", 0.9)]
+    assert fractions[1:] == [("fraction", 0.5), ("fraction", 0.9), ("fraction", 0.9)]
+
+
+def test_the_caching_allocators_base_follows_a_floor_that_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An order grants 200 bytes more of floor: they are none of the activations', and the fence moves up by them."""
+    fake = FakeCuda(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 700)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda index: 650)
+    monkeypatch.setattr(cuda, "_fraction", lambda index: 1.0)
+    device = Cuda(0, {"LULL_CUDA_POOL": "caching"})
+    model = torch.nn.Linear(4, 1)
+    elastic = Elastic(
+        *(model, torch.optim.SGD(model.parameters()), device, []),
+        release="slots",
+        budget=300,
+        min_budget=0,
+        baseline=50,
+    )
+    try:
+        elastic.floor = Floor(350, 0, 0)
+        device.settle(400)
+        assert (elastic.hello().held, device.pool.in_use()) == (300, 250)
+        elastic.apply(Budget(1, 100, floor=550), lambda ack: None)
+        assert elastic.floor.bytes == 550
+        assert (elastic.hello().held, device.pool.in_use()) == (100, 50)
+        assert fake.calls[-1] == ("fraction", 0.7), "the floor's end and the budget of 100"
+        elastic.apply(Budget(2, 100, floor=350), lambda ack: None)
+        assert elastic.hello().held == 100, "a floor does not fall"
+    finally:
+        elastic.close()
 
 
 def test_why_there_is_no_arena_is_found_out_once(caplog: pytest.LogCaptureFixture) -> None:
