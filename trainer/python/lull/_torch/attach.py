@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import sys
@@ -19,6 +20,7 @@ from lull._agent import Agent
 from lull._arena import UNATTACHED
 from lull._config import Config
 from lull._errors import RuntimeRefusal
+from lull._greeting import say_bytes
 from lull._show import show
 from lull._torch.compiled import refuse_compiled
 from lull._torch.cpu import Cpu, MallocPool
@@ -35,6 +37,8 @@ from lull._torch.sharded_elastic import ShardedElastic
 from lull._torch.single import PLACE, refuse_wrapped
 from lull._torch.spread import Spread, spread_of, unwrap
 from lull._torch.trained import trained
+
+_log = logging.getLogger("lull")
 
 _SWITCH_S = 2e-4
 """The interpreter lock changes hands within this: an order's thread gets it while operators run."""
@@ -118,13 +122,14 @@ def attach(
         make = partial(RankedElastic, spread=spread, meeting=meeting)
         if shards is not None:
             make = partial(ShardedElastic, shards=shards, spread=spread, meeting=meeting)
+    own_budget = config.budget if config.budget is not None else device.total() // 2
     elastic = make(
         model,
         optimizer,
         device,
         segments,
         release=config.release,
-        budget=config.budget if config.budget is not None else device.total() // 2,
+        budget=own_budget,
         min_budget=config.min_budget,
         baseline=baseline,
         trusted=partition == "trusted",
@@ -136,6 +141,13 @@ def attach(
     if config.socket:
         own_dice = random.Random()  # the agent's pauses draw nothing from what the model draws from
         elastic.use_agent(Agent(config, elastic, rng=own_dice.random), _wait_for(config))
+    else:
+        _log.info(
+            "no sidecar is looked for (LULL_SOCKET or socket= is empty): training alone with a budget of %s, memory "
+            "from %s",
+            say_bytes(own_budget),
+            device.pool.name,
+        )
     return elastic
 
 
