@@ -36,6 +36,7 @@ from lull._torch.sharded import find_shards, local
 from lull._torch.sharded_elastic import ShardedElastic
 from lull._torch.single import PLACE, refuse_wrapped
 from lull._torch.spread import Spread, spread_of, unwrap
+from lull._torch.tail import Tail
 from lull._torch.trained import trained
 
 _log = logging.getLogger("lull")
@@ -62,6 +63,7 @@ def attach(
     partition: str = "checked",
     on_drain: Callable[[], None] | None = None,
     tail: int = 0,
+    tail_tokens: int = 0,
 ) -> Elastic:
     """Makes training elastic: returns the handle whose backward() replaces loss.backward().
 
@@ -73,7 +75,9 @@ def attach(
     microbatches would change the gradient; or "trusted", to accept that.
     `tail` is how many samples at a time go through what comes after the last block (norm, head and loss), forward and
     backward, so that their activations, logits above all, are those of so many samples; 0 for the whole microbatch.
-    It is part of the partition, and loss_fn then runs once more for each such part (docs/TRAINING.md, "The tail").
+    `tail_tokens` takes so many tokens of each at a time, for a loss that adds up over tokens or divides by `weights` by
+    token. Both are part of the partition, and loss_fn then runs once more for each such part (docs/TRAINING.md, "The
+    tail").
     `on_drain` is called on the agent's thread when the sidecar asks for a checkpoint.
 
     Random numbers in the model come out as without Lull if they are drawn from the default generators of
@@ -88,8 +92,9 @@ def attach(
     os.environ.pop(UNATTACHED, None)
     if partition not in ("checked", "trusted"):
         raise RuntimeRefusal(f"attach partition: got {partition!r}, want checked or trusted; nothing is attached")
-    if not isinstance(tail, int) or isinstance(tail, bool) or tail < 0:
-        raise RuntimeRefusal(f"attach tail: got {tail!r}, want 0 or a number of samples; nothing is attached")
+    for name, value, what in (("tail", tail, "samples"), ("tail_tokens", tail_tokens, "tokens")):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise RuntimeRefusal(f"attach {name}: got {value!r}, want 0 or a number of {what}; nothing is attached")
     config = Config.from_env(
         socket=socket, job=job, rank=rank, world=world, budget=budget, min_budget=min_budget, release=release
     )
@@ -134,7 +139,7 @@ def attach(
         baseline=baseline,
         trusted=partition == "trusted",
         on_drain=on_drain,
-        tail=tail,
+        tail=Tail(tail, tail_tokens) if tail or tail_tokens else None,
     )
     elastic.on_close = _switch_fast()
     PLACE.take(elastic)

@@ -112,18 +112,28 @@ def batch_size(batch: Any) -> int:
     )
 
 
-def part(batch: Any, start: int, stop: int, size: int) -> Any:
+def part(batch: Any, start: int, stop: int, size: int, tokens: tuple[int, int, int] | None = None) -> Any:
     """Samples start to stop: every tensor with `size` rows is cut, but for those marked as whole; everything else
-    passes along."""
+    passes along. `tokens` (first, last + 1, of how many) cuts those that have so many along dimension 1 as well."""
 
     def cut(leaf: Any) -> Any:
         if isinstance(leaf, Whole):
             return leaf.tensor
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == size:
-            return leaf[start:stop]
+            rows = leaf[start:stop]
+            wide = tokens is not None and leaf.dim() > 1 and leaf.shape[1] == tokens[2]
+            return rows[:, tokens[0] : tokens[1]] if tokens is not None and wide else rows
         return leaf
 
     return _map(cut, batch)
+
+
+def width(batch: Any, size: int) -> int:
+    """Tokens of each sample: the second dimension of the first tensor with samples that has one; 0 without."""
+    wholes = {id(w.tensor) for w in _wholes(batch)}
+    return next(
+        (int(t.shape[1]) for t in tensors_in(batch) if _is_rows(t, size) and t.dim() > 1 and id(t) not in wholes), 0
+    )
 
 
 def anew(batch: Any) -> Any:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from lull._errors import RuntimeRefusal
 from lull._floor import Answer
 from lull._torch.batch import batch_size, part, refuse_edits, sample_copy, spread_copy, tensors_in
+from lull._torch.call import Call
 from lull._torch.compiled import keep_out
 from lull._torch.device import Device
 from lull._torch.floor import measure
@@ -23,16 +24,16 @@ from lull._torch.foreign import refuse_hooks
 from lull._torch.grads import Gradients, buffer_bytes
 from lull._torch.hand import Hand, Pieces
 from lull._torch.leaves import Given, known_leaves
-from lull._torch.micro import LossFn, NoGradient
 from lull._torch.nature import by_nature
+from lull._torch.passes import LossFn, Micro, NoGradient
 from lull._torch.rise import PATIENCE_S, FloorWatch
 from lull._torch.rows import check_rows
 from lull._torch.runtime import RuntimeSide
 from lull._torch.scopes import Scopes
 from lull._torch.segments import Segment
 from lull._torch.separable import check_separable, lengths, places
-from lull._torch.shares import shares
-from lull._torch.tail import Share
+from lull._torch.shares import Share, of_samples, shares
+from lull._torch.tail import Tail
 from lull._torch.tail_check import check_tail
 from lull._torch.undo import Snapshot
 from lull._torch.unused import Unused
@@ -47,21 +48,9 @@ _LOOK_S = 0.25
 """Seconds of a batch after which what lies outside the pool is looked at again, between two of its microbatches."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """What backward was called with."""
-
-    batch: Any
-    loss_fn: LossFn
-    reduction: str
-    weights: torch.Tensor | None
-    scaler: Any
-    shared: bool
-
-
-def _within(share: Share, start: int, a: int, b: int) -> float:
+def _within(share: Share, start: int, a: int, b: int, tokens: tuple[int, int] | None = None) -> float:
     """The factor of samples a to b of the microbatch that begins at `start`."""
-    return share(start + a, start + b)
+    return share(start + a, start + b, tokens)
 
 
 class Elastic(RuntimeSide):
@@ -80,7 +69,7 @@ class Elastic(RuntimeSide):
         baseline: int,
         trusted: bool = True,
         on_drain: Callable[[], None] | None = None,
-        tail: int = 0,
+        tail: Tail | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(
@@ -129,8 +118,9 @@ class Elastic(RuntimeSide):
 
         The batch is a tensor, or tuples, lists, mappings and dataclasses of tensors, with samples along dimension 0. It
         runs in microbatches that fit the budget. `reduction` is what loss_fn does over its samples: "mean" or
-        "sum"; `weights` has one number a sample where loss_fn divides by their sum (tokens, say). `scaler`
-        is a torch.amp.GradScaler. Call optimizer.step() afterwards as always.
+        "sum"; `weights` has one number a sample where loss_fn divides by their sum (tokens, say), or one
+        for each token of each sample, in the order of the blocks' output. `scaler` is a torch.amp.GradScaler. Call
+        optimizer.step() afterwards as always.
 
         In a job of several ranks every rank calls it, and gradient and loss are those of the ranks' batches together;
         with `shared` each rank gives the same batch, and they share out its samples among themselves.
@@ -161,21 +151,22 @@ class Elastic(RuntimeSide):
         with self._turn:
             scopes = Scopes()
             try:
-                return self._batch(Call(batch, loss_fn, reduction, weights, scaler, shared))
+                return self._batch(Call(batch, loss_fn, reduction, *of_samples(weights), scaler, shared))
             finally:
-                self._hooks.remove()
+                self.hooks.remove()
                 self.device.pool.enable(False)
                 scopes.restore()
 
     def _batch(self, call: Call) -> torch.Tensor:
         """What backward does once it is its turn."""
         size = batch_size(call.batch)
-        share = shares(size, call.reduction, call.weights)
-        self._prepare(call.batch, size, call.loss_fn, call.reduction, call.weights)
+        share = shares(size, call.reduction, call.weights, call.tokens)
+        self._prepare(call, size)
         return self._train(call, size, share)
 
-    def _prepare(self, batch: Any, size: int, loss_fn: LossFn, reduction: str, weights: torch.Tensor | None) -> None:
+    def _prepare(self, call: Call, size: int) -> None:
         """Before the first batch: does the loss separate, what is the floor. Before each: what is trained."""
+        batch, loss_fn = call.batch, call.loss_fn
         now = self._trained()
         if [*map(id, now)] != [*map(id, self._params)]:  # frozen, unfrozen or swapped since
             self._retrain(now)
@@ -187,10 +178,10 @@ class Elastic(RuntimeSide):
         if size > 1 and (not self._trusted or uneven):
             before = Snapshot(self.device, self.model, None)
             try:
-                with self._caches_off():
+                with self.caches_off():
                     if not self._trusted:
                         check_rows(self.model, loss_fn, batch, size)
-                    check_separable(self.model, loss_fn, batch, size, reduction, weights)
+                    check_separable(self.model, loss_fn, batch, size, call.reduction, call.weights)
             finally:
                 before.restore()
             first, self._trusted, self._asked_uneven = not self._trusted, True, self._asked_uneven or uneven
@@ -199,8 +190,8 @@ class Elastic(RuntimeSide):
                     "gradients equal those of the same microbatches undisturbed, not of one pass over the batch: %s",
                     "; ".join(found),
                 )
-        if self._tail is not None and self._tail.asked < min(size, 2):
-            check_tail(self, self._tail, batch, size, loss_fn, reduction, weights)
+        if self._tail is not None:
+            check_tail(self, self._tail, call, size)
         if self.floor is None:
             self._find_floor(batch, size, loss_fn)
 
@@ -220,7 +211,7 @@ class Elastic(RuntimeSide):
         self.orders.await_ceiling(self.orders.ceiling, PATIENCE_S)
         return not self._closed
 
-    def _train(self, call: Call, size: int, share: Callable[[int, int], float]) -> torch.Tensor:
+    def _train(self, call: Call, size: int, share: Share) -> torch.Tensor:
         """One batch, in microbatches that fit."""
         started = self._clock()
         hand = Hand(size)
@@ -252,10 +243,10 @@ class Elastic(RuntimeSide):
         self._reached = False
         self._leaves.begin_batch()
 
-    def _run(self, call: Call, size: int, share: Callable[[int, int], float], hand: Pieces) -> torch.Tensor | None:
+    def _run(self, call: Call, size: int, share: Share, hand: Pieces) -> torch.Tensor | None:
         """Microbatches, until the hand has no more; their loss, or None where nothing counted."""
         total: torch.Tensor | None = None
-        with self._hooks, self._caches_off():
+        with self.hooks, self.caches_off():
             while (piece := hand.next(self._next_size)) is not None:
                 start, stop = piece
                 weight = share(start, stop)
@@ -264,7 +255,7 @@ class Elastic(RuntimeSide):
                     continue
                 micro = part(call.batch, start, stop, size)
                 of_micro = partial(_within, share, start)
-                loss = self._attempt(micro, call.loss_fn, of_micro, stop - start, call.scaler)
+                loss = self._attempt(Micro(micro, call.loss_fn, of_micro, stop - start, call.scaler))
                 if loss is not None:
                     hand.done(stop - start)
                     total = loss if total is None else total + loss

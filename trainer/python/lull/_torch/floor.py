@@ -12,7 +12,8 @@ from lull._greeting import say_bytes
 from lull._torch.batch import anew, tensors_in
 from lull._torch.dry import Floor, measure_floor
 from lull._torch.leaves import known_leaves, refuse_hidden, spared
-from lull._torch.micro import LossFn, Microbatches, check_loss, ran_out
+from lull._torch.micro import Microbatches, ran_out
+from lull._torch.passes import LossFn, Micro, check_loss
 from lull._torch.slots import Table
 from lull._torch.stats import Stats
 from lull._torch.twice import refuse_fickle
@@ -33,14 +34,14 @@ def measure(job: Microbatches, baseline: int, one: Any, loss_fn: LossFn) -> Floo
         snapshot = Snapshot(job.device, job.model, None)
         taken.append(snapshot)
         whole = False
-        table = job._new_table()
+        table = job.new_table()
         try:
-            with job._hooks, job._caches_off():
+            with job.hooks, job.caches_off():
                 if first:
                     _plain_pass(job, table, anew(one), loss_fn)
                 else:
                     _measured_pass(job, table, anew(one), loss_fn)
-            job._movers |= snapshot.moved()
+            job.movers |= snapshot.moved()
             whole = True
         finally:
             job._undo(table, snapshot, keep_made=first and whole)
@@ -50,7 +51,7 @@ def measure(job: Microbatches, baseline: int, one: Any, loss_fn: LossFn) -> Floo
     job._gradients.begin_batch()
     try:
         floor = measure_floor(job.device, baseline, job.optimizer, one_pass)
-        taken[0].unmake(job._movers)
+        taken[0].unmake(job.movers)
     finally:
         job._gradients.end_batch(False)
         for param, grad in zip(job._params, grads, strict=True):
@@ -83,7 +84,7 @@ def _measured_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -
             pool.reset_peak()
 
     try:
-        job._pass(table, one, loss_fn, lambda start, stop: 1.0, job._fewest, None, look)
+        job._pass(table, Micro(one, loss_fn, lambda start, stop, tokens=None: 1.0, job._fewest), look)
     except Exception as error:
         if pool.capped and ran_out(error):
             raise RuntimeRefusal(
@@ -99,10 +100,10 @@ def _measured_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -
 def _plain_pass(job: Microbatches, table: Table, one: Any, loss_fn: LossFn) -> None:
     """The first pass, outside the pool: what a model makes once stays out of what can be given back."""
     try:
-        with job._hooks.outer(table):
+        with job.hooks.outer(table):
             loss = loss_fn(one)
     finally:
-        job._hooks.end_forward()
+        job.hooks.end_forward()
     check_loss(loss)
     refuse_hidden(loss, job._known)
     with spared(job._leaves.refuse_strangers([loss], job._known)):

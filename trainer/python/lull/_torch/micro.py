@@ -6,33 +6,26 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from lull._errors import RuntimeRefusal
 from lull._greeting import say_bytes
-from lull._torch.batch import part
 from lull._torch.device import Device
 from lull._torch.grads import Gradients
-from lull._torch.hooks import SegmentHooks
-from lull._torch.inputs import storage_key
-from lull._torch.leaves import Given, Leaves
-from lull._torch.model import Model
+from lull._torch.leaves import Given
 from lull._torch.orders import Orders
 from lull._torch.owed import Discard
 from lull._torch.pace import Pacer
-from lull._torch.replay import Movers
+from lull._torch.passes import Micro, Passes
 from lull._torch.segments import Segment
 from lull._torch.slots import Table
 from lull._torch.stats import Stats
-from lull._torch.tail import Share, Tail, is_constant
+from lull._torch.tail import Tail
 from lull._torch.trained import trained
-from lull._torch.undo import Forwards, Snapshot
-
-LossFn = Callable[[Any], torch.Tensor]
+from lull._torch.undo import Snapshot
 
 _log = logging.getLogger("lull")
 
@@ -56,10 +49,6 @@ def _drop_locals(error: BaseException) -> None:
         seen = seen.__context__
 
 
-class NoGradient(RuntimeRefusal):
-    """A loss from which no backward pass can start."""
-
-
 class _Failure(NamedTuple):
     """What a microbatch that is undone ran into, as it was then: later orders change it."""
 
@@ -73,7 +62,7 @@ class _Failure(NamedTuple):
     """The allocator's, if it was one."""
 
 
-class Microbatches:
+class Microbatches(Passes):
     """Runs microbatches of one model under the ceiling, and knows what they cost. Training thread only."""
 
     def __init__(
@@ -85,34 +74,21 @@ class Microbatches:
         *,
         release: str,
         budget: int,
-        tail: int = 0,
+        tail: Tail | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model = model
+        super().__init__(model, device, segments, tail)
         self.optimizer = optimizer
-        self.device = device
-        self.segments = segments
+        self._params = self._trained()
         self.stats = Stats()
-        self.memory = Model()
         self.orders = Orders(device.pool, release, budget, clock)
         self.agent: Any = None
         self._clock = clock
         self._pacer = Pacer(clock, lambda: self.orders.wanted)
         self.orders.on_owed, self.orders.working = self._pacer.nudge, self._pacer.working
-        self._params = self._trained()
         self._gradients = Gradients(self._params)
-        self._hooks = SegmentHooks(segments, self._boundary)
-        self._tail = self._hooks.tail = Tail(tail) if tail else None
-        self._stuck: dict[str, str] = {}
-        self._movers: Movers = set()
-        self._leaves = Leaves()
         self._given = Given(())
-        self._known: set[int] = set()
-        """What may get a gradient from the next backward pass, by id."""
-        self._table: Table | None = None
         self._closed = False
-        self._reached = False
-        """Whether a loss of this batch depended on the model."""
         self._most = 1 << 30
         """Samples that a microbatch may have after one that should have fitted did not; doubles again."""
         self._failures = 0
@@ -146,11 +122,12 @@ class Microbatches:
             return fit - 1 if fit > self._fewest else left
         return min(fit, left)
 
-    def _attempt(self, micro: Any, loss_fn: LossFn, share: Share, samples: int, scaler: Any) -> torch.Tensor | None:
+    def _attempt(self, micro: Micro) -> torch.Tensor | None:
         """One microbatch: commits and returns its loss, or leaves no trace and returns None."""
+        samples = micro.samples
         self._given.keep()
-        snapshot = Snapshot(self.device, self.model, self._movers)
-        table = self._new_table()
+        snapshot = Snapshot(self.device, self.model, self.movers)
+        table = self.new_table()
         pool = self.device.pool
         pool.reset_peak()
         base = pool.in_use()
@@ -160,7 +137,7 @@ class Microbatches:
         loss = None
         try:
             self.orders.begin(table, samples)
-            loss = self._pass(table, micro, loss_fn, share, samples, scaler, self._look)
+            loss = self._pass(table, micro, self._look)
         except Discard:
             failed = True
         except BaseException as caught:
@@ -190,7 +167,7 @@ class Microbatches:
         peak = pool.peak() - base
         self._gradients.commit()
         disturbed = table.dropped or table.recomputed
-        self._finish(table)
+        self.finish(table)
         self.orders.end()
         self.stats.ran(samples, took)
         if disturbed and self.orders.epoch == epoch:
@@ -204,105 +181,14 @@ class Microbatches:
         """Before anything is added to a gradient."""
         self._leaves.refuse_strangers(roots, self._known)
 
-    def _pass(
-        self,
-        table: Table,
-        micro: Any,
-        loss_fn: LossFn,
-        share: Share,
-        samples: int,
-        scaler: Any,
-        look: Callable[[Sequence[torch.Tensor]], None],
-    ) -> torch.Tensor:
-        """Forward and backward, with large allocations in the pool; `look` sees the loss in between.
-
-        Where a library changes a module's forward for a call, an exception leaves it changed: it is put back.
-        """
-        forwards = Forwards(self.model)
-        before = self.device.pool.enable(True)
-        try:
-            if self._tail is not None:
-                return self._chunked_pass(self._tail, table, micro, loss_fn, share, samples, scaler, look)
-            with self._hooks.outer(table):
-                loss = loss_fn(micro)
-            self._hooks.end_forward()
-            if self._is_constant(loss):
-                return loss * share(0, samples)
-            check_loss(loss)
-            look([loss])
-            self._reached = True
-            return _backward(loss, share(0, samples), scaler)
-        finally:
-            forwards.put_back()
-            self._hooks.end_forward()
-            self.device.pool.enable(before)
-
-    def _chunked_pass(
-        self,
-        tail: Tail,
-        table: Table,
-        micro: Any,
-        loss_fn: LossFn,
-        share: Share,
-        samples: int,
-        scaler: Any,
-        look: Callable[[Sequence[torch.Tensor]], None],
-    ) -> torch.Tensor:
-        """Forward to the last block; forward and backward of the rest, some samples at a time; backward through the
-        blocks. `look` sees what that starts from."""
-        try:
-            forwards = Forwards(self.model)
-            with self._hooks.outer(table):
-                constant: torch.Tensor | None = tail.trunk(loss_fn, micro)
-            forwards.put_back()
-            self._hooks.end_forward()
-            if constant is not None and self.memory.known:
-                return constant * share(0, samples)
-            total: torch.Tensor | None = None
-            for start, stop in tail.chunks(samples):
-                weight = share(start, stop)
-                if weight == 0.0:  # all masked
-                    continue
-                with self._hooks.outer(table):
-                    loss = tail.chunk(self.segments, loss_fn, part(micro, start, stop, samples), (start, stop, samples))
-                self._hooks.end_forward()
-                if self._is_constant(loss):
-                    done = loss * weight
-                else:
-                    check_loss(loss)
-                    self._leaves.refuse_strangers([loss], self._known | tail.known())
-                    self._reached = True
-                    done = _backward(loss, weight, scaler)
-                    tail.collect(start, stop)
-                del loss
-                total = done if total is None else total + done
-            roots = tail.roots()
-            if roots:
-                look([root for root, _ in roots])
-                torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
-            assert total is not None
-            return total
-        finally:
-            tail.forget()
-
-    def _is_constant(self, loss: object) -> bool:
-        """Whether a microbatch's loss depends on no parameter: all its samples are masked, and its gradient is zero.
-        Not in the dry step, whose sample must have one; a batch without any is refused at its end."""
-        return self.memory.known and is_constant(loss)
-
-    def _new_table(self) -> Table:
-        fixed = {storage_key(t) for t in (*self.model.parameters(), *self._params, *self.model.buffers())}
-        self._table = Table(self.device, fixed, lambda: None, self._stuck, self._movers)
-        self._table.boundary = self._boundary
-        return self._table
-
     def _undo(self, table: Table, snapshot: Snapshot, *, keep_made: bool = False) -> None:
-        self._finish(table)
+        self.finish(table)
         self._gradients.undo()
         self._given.restore()
-        self._movers |= snapshot.restore(keep_made=keep_made)
+        self.movers |= snapshot.restore(keep_made=keep_made)
 
-    def _finish(self, table: Table) -> None:
+    def finish(self, table: Table) -> None:
+        """A microbatch is over, whatever became of it: counts what it did and frees its slots."""
         self.stats.recomputed += table.recomputed
         self.stats.recompute_s += table.recompute_s
         self.stats.dropped += table.dropped
@@ -358,31 +244,3 @@ class Microbatches:
         self.device.boundary()
         self.orders.make_room()
         self._pacer.gate()
-
-    @contextmanager
-    def _caches_off(self) -> Iterator[None]:
-        """A Hugging Face model in train mode would give its blocks a cache that a second run changes."""
-        configs: list[Any] = [getattr(module, "config", None) for module in self.model.modules()]
-        on = [config for config in configs if getattr(config, "use_cache", None) is True]
-        for config in on:
-            config.use_cache = False
-        try:
-            yield
-        finally:
-            for config in on:
-                config.use_cache = True
-
-
-def _backward(loss: torch.Tensor, share: float, scaler: Any) -> torch.Tensor:
-    """Adds the gradient of a part of the batch; its part of the batch's loss."""
-    scaled = loss if share == 1.0 else loss * share
-    (scaled if scaler is None else scaler.scale(scaled)).backward()
-    return scaled.detach()
-
-
-def check_loss(loss: object) -> None:
-    """Raises RuntimeRefusal unless loss_fn returned what backward can start from."""
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise NoGradient(
-            "elastic.backward loss_fn: want one number that depends on the model; the microbatch is undone"
-        )

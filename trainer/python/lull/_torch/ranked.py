@@ -19,13 +19,13 @@ import torch
 
 from lull._errors import RankError, RuntimeRefusal
 from lull._torch.batch import anew, batch_size, sample_copy, tensors_in
-from lull._torch.elastic import Call, Elastic
+from lull._torch.call import Call
+from lull._torch.elastic import Elastic
 from lull._torch.exchange import add_up, beside, look_of, send, shape_of, values_of
 from lull._torch.hand import Hand, Part, SharedHand
 from lull._torch.meeting import Meeting
-from lull._torch.micro import LossFn
 from lull._torch.separable import eval_mode
-from lull._torch.shares import count, shares
+from lull._torch.shares import Share, count, shares
 from lull._torch.spread import Spread, refuse_collectives
 from lull._torch.undo import Snapshot
 from lull._torch.verdict import Verdict, bits, refuse_unlike
@@ -61,7 +61,7 @@ class RankedElastic(Elastic):
     def _batch(self, call: Call) -> torch.Tensor:
         started = self._clock()
         step = self._step = self._step + 1
-        before = Snapshot(self.device, self.model, None if self.floor is None else self._movers)
+        before = Snapshot(self.device, self.model, None if self.floor is None else self.movers)
         self._met = False
         try:
             mine, factor = self._own_part(step, call)
@@ -92,9 +92,9 @@ class RankedElastic(Elastic):
         if call.shared:
             how = f"{told}, the same batch of {size} (check {look_of(self._all_tensors(call)):08x})"
         counts = bool(amount) or call.shared  # else nothing of it does, and others may have what does
-        share = shares(size, call.reduction, call.weights) if counts else _nothing
+        share = shares(size, call.reduction, call.weights, call.tokens) if counts else _nothing
         values = 0 if self._compared else values_of(self._everything())
-        self._prepare(call.batch, size, call.loss_fn, call.reduction, call.weights)
+        self._prepare(call, size)
         total, computed, took = self._microbatches(step, call, size, share, how)
         if call.scaler is not None and total is None:
             call.scaler.scale(torch.zeros((), device=self.device.kind))  # made at its first use, also on this rank
@@ -122,7 +122,7 @@ class RankedElastic(Elastic):
         return 0.5 * (before + computed / took) if before else computed / took
 
     def _microbatches(
-        self, step: int, call: Call, size: int, share: Callable[[int, int], float], how: str
+        self, step: int, call: Call, size: int, share: Share, how: str
     ) -> tuple[torch.Tensor | None, int, float]:
         """Their loss, the samples that this rank computed, and seconds of work."""
         began = self._clock()
@@ -231,19 +231,19 @@ class RankedElastic(Elastic):
 
     # ---- what goes on meanwhile ----
 
-    def _prepare(self, batch: Any, size: int, loss_fn: LossFn, reduction: str, weights: torch.Tensor | None) -> None:
+    def _prepare(self, call: Call, size: int) -> None:
         if self.floor is None:
             before = Snapshot(self.device, self.model, None)
             try:
-                with self._caches_off(), eval_mode(self.model):
-                    refuse_collectives(loss_fn, anew(sample_copy(batch, min(size, 2), size)))
+                with self.caches_off(), eval_mode(self.model):
+                    refuse_collectives(call.loss_fn, anew(sample_copy(call.batch, min(size, 2), size)))
             finally:
                 before.restore()
-        super()._prepare(batch, size, loss_fn, reduction, weights)
+        super()._prepare(call, size)
 
     @contextmanager
-    def _caches_off(self) -> Iterator[None]:
-        with super()._caches_off(), self._spread.quiet(self.model):
+    def caches_off(self) -> Iterator[None]:
+        with super().caches_off(), self._spread.quiet(self.model):
             yield
 
     def _beside_a_step(self) -> int:
@@ -280,7 +280,7 @@ class RankedElastic(Elastic):
         return [*self._params, *self._spread.buffers(self.model)]
 
 
-def _nothing(start: int, stop: int) -> float:
+def _nothing(start: int, stop: int, tokens: tuple[int, int] | None = None) -> float:
     return 0.0
 
 

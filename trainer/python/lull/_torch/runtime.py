@@ -18,6 +18,7 @@ from lull._torch.dry import Floor, state_tensors
 from lull._torch.micro import Microbatches
 from lull._torch.owed import prefer_this_thread
 from lull._torch.segments import Segment
+from lull._torch.tail import Tail
 
 
 class RuntimeSide(Microbatches):
@@ -35,7 +36,7 @@ class RuntimeSide(Microbatches):
         min_budget: int,
         baseline: int,
         on_drain: Callable[[], None] | None = None,
-        tail: int = 0,
+        tail: Tail | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(model, optimizer, device, segments, release=release, budget=budget, tail=tail, clock=clock)

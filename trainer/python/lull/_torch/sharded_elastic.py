@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lull._torch.elastic import Call
+from lull._torch.call import Call
 from lull._torch.ranked import RankedElastic
 from lull._torch.sharded import Shards
 from lull._torch.trained import trained

@@ -1,10 +1,10 @@
-"""The tail of a forward pass: what comes after the last block until the loss, in chunks of a few samples.
+"""The tail of a forward pass: what comes after the last block until the loss, in chunks of some samples and tokens.
 
 In a language model the logits are the largest activation by far, and only the tail has them. With attach(tail=n) a
 microbatch's forward pass ends at its last block; then loss_fn runs again on n samples at a time, with each block
 answering what it answered before, and each chunk's backward pass follows at once. What arrives at the blocks' outputs
 is collected there, and one backward pass goes through the blocks. So the tail is never held between forward and
-backward, and its peak is that of n samples.
+backward, and its peak is that of n samples. With attach(tail_tokens=m) a chunk has m tokens of each (cuts.py).
 
 The gradient is the same sum in another order, so it is part of the partition: always on or always off, whatever
 orders come. What loss_fn does before its last block it does once more for each chunk.
@@ -20,10 +20,9 @@ from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from lull._errors import RuntimeRefusal
+from lull._torch.batch import width
+from lull._torch.cuts import Cut, Span
 from lull._torch.segments import Segment
-
-Share = Callable[[int, int], float]
-"""The factor of the loss of samples a to b of a microbatch."""
 
 
 class Ended(BaseException):
@@ -56,23 +55,23 @@ class Answer:
         self._given: list[torch.Tensor | None] = [None] * len(leaves)
         self.gradients: list[torch.Tensor | None] = [None] * len(leaves)
 
-    def cut(self, start: int, stop: int, size: int) -> Any:
-        """The answer for samples start to stop of `size`, with leaves that collect a gradient."""
+    def cut(self, cut: Cut) -> Any:
+        """The answer for a chunk, with leaves that collect a gradient."""
         self._given = [None] * len(self._leaves)
-        return pytree.tree_unflatten([self._part(i, start, stop, size) for i in range(len(self._leaves))], self._spec)
+        return pytree.tree_unflatten([self._part(i, cut) for i in range(len(self._leaves))], self._spec)
 
-    def _part(self, i: int, start: int, stop: int, size: int) -> Any:
+    def _part(self, i: int, cut: Cut) -> Any:
         leaf = self._leaves[i]
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if leaf._version != self._versions[i]:
             raise unlike(f"what block {self.segment.name} gave was edited in place")
-        rows = leaf.dim() > 0 and leaf.shape[0] == size
+        part = cut.rows(leaf)
         if not leaf.requires_grad:
-            return leaf[start:stop] if rows else leaf
-        if not rows:
-            raise unlike(f"block {self.segment.name} gave a tensor of shape {tuple(leaf.shape)} for {size} samples")
-        self._given[i] = given = leaf.detach()[start:stop].requires_grad_()
+            return leaf if part is None else part
+        if part is None:
+            raise unlike(f"block {self.segment.name} gave a tensor of shape {tuple(leaf.shape)} for {cut.what()}")
+        self._given[i] = given = part.detach().requires_grad_()
         return given
 
     def outputs(self) -> list[torch.Tensor]:
@@ -83,16 +82,24 @@ class Answer:
         """The leaves of the last cut."""
         return [leaf for leaf in self._given if leaf is not None]
 
-    def collect(self, start: int, stop: int) -> None:
+    def collect(self, cut: Cut) -> None:
         """After the backward pass of the last cut."""
         for i, given in enumerate(self._given):
-            if given is None or given.grad is None:
-                continue
-            whole = self.gradients[i]
-            if whole is None:
-                whole = self.gradients[i] = torch.zeros_like(self._leaves[i], requires_grad=False)
-            whole[start:stop] = given.grad
+            if given is not None and given.grad is not None:
+                self.add(i, cut, given.grad)
         self._given = [None] * len(self._leaves)
+
+    def add(self, i: int, cut: Cut, gradient: torch.Tensor) -> None:
+        """Of its leaf i for a chunk."""
+        whole = self.gradients[i]
+        if whole is None:
+            whole = self.gradients[i] = torch.zeros_like(self._leaves[i], requires_grad=False)
+        place = cut.rows(whole)
+        assert place is not None
+        if cut.span is None:
+            place.copy_(gradient)
+        else:  # a chunk may be shown tokens of the next one, which say nothing there
+            place.add_(gradient)
 
     def roots(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """What the backward pass through the blocks starts from."""
@@ -100,22 +107,24 @@ class Answer:
 
 
 class Tail:
-    """Runs microbatches with their tail in chunks of `samples`. Training thread only."""
+    """Runs microbatches with their tail in chunks of `samples` by `tokens`, 0 for all. Training thread only."""
 
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
+    def __init__(self, samples: int, tokens: int = 0) -> None:
+        self.samples, self.tokens = samples, tokens
+        self.ahead = 0
+        """Tokens that a chunk is shown besides its own, as check found: a loss of next tokens looks one ahead."""
         self.calls = 0
         """Calls of blocks in one forward pass, as a first one showed."""
         self.asked = 0
         """The most samples that check has been asked of."""
         self._answers: list[Answer] = []
         self._counting = self._recording = False
-        self._cut: tuple[int, int, int] | None = None
-        """While a chunk runs: its first and last + 1 sample, and the microbatch's."""
+        self._cut: Cut | None = None
+        """While a chunk runs."""
         self._served = 0
         self._pending: Segment | None = None
         self._output: Any = None
-        self._look: Callable[[Answer, Any, tuple[int, int, int]], None] | None = None
+        self._look: Callable[[Answer, Any, Cut], None] | None = None
         self._seen: Any = None
 
     # ---- hooks: asked by SegmentHooks ----
@@ -149,7 +158,7 @@ class Tail:
             if self._pending is not segment or self._cut is None:
                 return forward(*args, **kwargs)
             self._pending = None
-            self._output = self._answers[self._served].cut(*self._cut)
+            self._output = self._answers[self._served].cut(self._cut)
             self._served += 1
             return self._output
 
@@ -191,9 +200,9 @@ class Tail:
         raise unlike(f"loss_fn called {len(self._answers)} blocks, where its first call had called {self.calls}")
 
     def chunk(
-        self, segments: list[Segment], loss_fn: Callable[[Any], torch.Tensor], part: Any, cut: tuple[int, int, int]
+        self, segments: list[Segment], loss_fn: Callable[[Any], torch.Tensor], part: Any, cut: Cut
     ) -> torch.Tensor:
-        """The loss of some of the microbatch's samples."""
+        """The loss of some of the microbatch's samples or tokens."""
         self._cut, self._served = cut, 0
         blocks = [segment for segment in segments if segment.block]
         before = [segment.module.__dict__.get("forward") for segment in blocks]
@@ -218,14 +227,18 @@ class Tail:
         """What the blocks gave, but for what wants no gradient."""
         return [output for answer in self._answers for output in answer.outputs()]
 
-    def known(self) -> set[int]:
-        """The leaves of the chunk that ran last, by id."""
-        return {id(leaf) for answer in self._answers for leaf in answer.given()}
+    def given(self) -> list[torch.Tensor]:
+        """The leaves of the chunk that ran last."""
+        return [leaf for answer in self._answers for leaf in answer.given()]
 
-    def collect(self, start: int, stop: int) -> None:
+    def known(self) -> set[int]:
+        """The same, by id."""
+        return {*map(id, self.given())}
+
+    def collect(self, cut: Cut) -> None:
         """After a chunk's backward pass."""
         for answer in self._answers:
-            answer.collect(start, stop)
+            answer.collect(cut)
 
     def roots(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """What the backward pass through the blocks starts from; nothing else is kept."""
@@ -237,6 +250,26 @@ class Tail:
         """Lets go of what the blocks gave."""
         self._answers, self._look, self._seen = [], None, None
 
-    def chunks(self, size: int) -> list[tuple[int, int]]:
-        """First and last + 1 sample of each chunk."""
-        return [(start, min(start + self.samples, size)) for start in range(0, size, self.samples)]
+    def cuts(self, batch: Any, size: int) -> list[Cut]:
+        """The chunks of a microbatch whose trunk has run."""
+        rows = self.samples or size
+        spans = self.spans(batch, size)
+        return [Cut(start, min(start + rows, size), size, span) for start in range(0, size, rows) for span in spans]
+
+    def spans(self, batch: Any, size: int) -> list[Span | None]:
+        """The tokens of each chunk; one of None stands for all."""
+        whole = self.whole(batch, size) if self.tokens else None
+        if whole is None:
+            return [None]
+        ends = [(first, min(first + self.tokens, whole.length)) for first in range(0, whole.length, self.tokens)]
+        return [whole._replace(first=first, last=last, ahead=self.ahead) for first, last in ends]
+
+    def whole(self, batch: Any, size: int) -> Span | None:
+        """All tokens of a microbatch whose trunk has run; None where no block gave anything."""
+        lengths = [int(t.shape[1]) if t.dim() > 1 else 0 for t in self.outputs()]
+        if not lengths:
+            return None
+        length, columns = lengths[-1], width(batch, size)
+        if not 0 < length <= columns:
+            raise unlike(f"blocks give {length} tokens a sample, and the batch has {columns}")
+        return Span(0, length, 0, length, columns)

@@ -14,45 +14,112 @@ import torch
 from torch.utils import _pytree as pytree
 
 from lull._errors import RuntimeRefusal
-from lull._torch.batch import anew, part, spread_copy
+from lull._torch.batch import anew, spread_copy
+from lull._torch.call import Call
+from lull._torch.cuts import Cut
 from lull._torch.leaves import accumulates, nodes_of
-from lull._torch.micro import LossFn, Microbatches, check_loss, ran_out
+from lull._torch.micro import Microbatches, ran_out
+from lull._torch.passes import LossFn, check_loss
 from lull._torch.separable import eval_mode, places, tolerance
-from lull._torch.shares import shares
+from lull._torch.shares import Share, shares
+from lull._torch.slots import Table
 from lull._torch.tail import Answer, Tail, is_constant, unlike
+from lull._torch.token_check import TokenCheck, unlike_tokens
 from lull._torch.undo import Forwards, Snapshot
 
 
-def check_tail(
-    job: Microbatches,
-    tail: Tail,
-    batch: Any,
-    size: int,
-    loss_fn: LossFn,
-    reduction: str,
-    weights: torch.Tensor | None,
-) -> None:
+def check_tail(job: Microbatches, tail: Tail, call: Call, size: int) -> None:
     """Raises RuntimeRefusal where the chunks' losses do not make that of the whole, or blocks get other arguments."""
-    counted = [i for i in range(size) if weights is None or float(weights[i])]
-    some = [counted[i] for i in places(len(counted))]
-    pairs = [(*dict.fromkeys(pair),) for pair in ((some[0], some[-1]), *itertools.pairwise(some))]
-    calls = tail.calls
-    before = Snapshot(job.device, job.model, job._movers if job.memory.known else None)
-    table = job._new_table()
+    if tail.tokens and call.tokens is None and (call.weights is not None or call.reduction != "sum"):
+        raise RuntimeRefusal(
+            "elastic.backward weights: want one number for each token of each sample where attach has tail_tokens, or "
+            "reduction='sum': a mean over tokens is divided by the count of the whole batch; nothing was trained"
+        )
+    if tail.asked >= min(size, 2):
+        return
+    before = Snapshot(job.device, job.model, job.movers if job.memory.known else None)
+    table = job.new_table()
+    try:
+        with job.hooks, job.caches_off():
+            asked = _TailCheck(job, tail, table, call, size).ask()
+    except RuntimeRefusal:
+        raise
+    except Exception as error:
+        if ran_out(error):
+            raise
+        raise unlike(f"loss_fn failed on a part of the batch ({type(error).__name__}: {str(error)[:200]})") from error
+    finally:
+        tail.forget()
+        job.hooks.end_forward()
+        job.finish(table)
+        job.movers |= before.restore()
+    tail.asked = max(tail.asked, asked)
 
-    def made(at: tuple[int, ...], look: Any) -> float:
+
+class _TailCheck:
+    """A few samples of a batch whose tail is run whole and in parts."""
+
+    def __init__(self, job: Microbatches, tail: Tail, table: Table, call: Call, size: int) -> None:
+        self._job, self._tail, self._table, self._call, self._size = job, tail, table, call, size
+
+    def ask(self) -> int:
+        """How many samples were asked; 0 where all said nothing."""
+        job, tail, loss_fn, calls = self._job, self._tail, self._call.loss_fn, self._tail.calls
+        with eval_mode(job.model):
+            for at in self._pairs():  # masked samples say nothing
+                few = self._few(at)
+                _refuse_own_gradients(loss_fn, anew(few))
+                with job.hooks.outer(self._table):
+                    loss = tail.count(loss_fn, anew(few))
+                if tail.calls or not is_constant(loss):
+                    break
+            else:
+                tail.calls = calls
+                return 0
+            whole = float(loss.detach())
+            sums = self._made(at, None)
+        most = tolerance(job.model)
+        if math.isfinite(whole) and not abs(sums - whole) <= most * max(abs(whole), abs(sums), 1e-12):
+            raise unlike(f"{len(at)} samples have the loss {whole:.6g}, and {sums:.6g} with a tail of one each")
+        self._made(at, lambda answer, inputs, cut: _compare(answer, inputs, cut, most))
+        if tail.tokens:
+            with eval_mode(job.model):
+                tail.ahead = self._ahead()
+        return len(at)
+
+    def _pairs(self) -> list[tuple[int, ...]]:
+        weights = self._call.weights
+        counted = [i for i in range(self._size) if weights is None or float(weights[i])]
+        some = [counted[i] for i in places(len(counted))]
+        return [(*dict.fromkeys(pair),) for pair in ((some[0], some[-1]), *itertools.pairwise(some))]
+
+    def _few(self, at: tuple[int, ...]) -> Any:
+        return spread_copy(self._call.batch, at, self._size)
+
+    def _share(self, at: tuple[int, ...]) -> Share:
+        weights, tokens = self._call.weights, self._call.tokens
+        of_them = [*at]
+        return shares(
+            len(at),
+            self._call.reduction,
+            None if weights is None else weights[of_them],
+            None if tokens is None else tokens[of_them],
+        )
+
+    def _made(self, at: tuple[int, ...], look: Any) -> float:
         """What the chunks make of the samples at these places, a sample each."""
-        few = spread_copy(batch, at, size)
-        share = shares(len(at), reduction, None if weights is None else weights[list(at)])
+        job, tail, loss_fn = self._job, self._tail, self._call.loss_fn
+        few, share = self._few(at), self._share(at)
         forwards = Forwards(job.model)
-        with job._hooks.outer(table):
+        with job.hooks.outer(self._table):
             tail.trunk(loss_fn, anew(few), look)
         forwards.put_back()
         blocks = {node for node in nodes_of(*tail.outputs()) if not accumulates(node)}
         total = 0.0
         for i in range(len(at)):
-            with job._hooks.outer(table):
-                loss = tail.chunk(job.segments, loss_fn, part(few, i, i + 1, len(at)), (i, i + 1, len(at)))
+            cut = Cut(i, i + 1, len(at))
+            with job.hooks.outer(self._table):
+                loss = tail.chunk(job.segments, loss_fn, cut.of(few), cut)
             if not is_constant(loss):
                 check_loss(loss)
                 if not blocks.isdisjoint(nodes_of(loss)):
@@ -63,37 +130,17 @@ def check_tail(
             total += float(loss.detach()) * share(i, i + 1)
         return total
 
-    try:
-        with job._hooks, job._caches_off():
-            with eval_mode(job.model):
-                for at in pairs:  # masked samples say nothing
-                    few = spread_copy(batch, at, size)
-                    _refuse_own_gradients(loss_fn, anew(few))
-                    with job._hooks.outer(table):
-                        loss = tail.count(loss_fn, anew(few))
-                    if tail.calls or not is_constant(loss):
-                        break
-                else:
-                    tail.calls = calls
-                    return
-                whole = float(loss.detach())
-                sums = made(at, None)
-            most = tolerance(job.model)
-            if math.isfinite(whole) and not abs(sums - whole) <= most * max(abs(whole), abs(sums), 1e-12):
-                raise unlike(f"{len(at)} samples have the loss {whole:.6g}, and {sums:.6g} with a tail of one each")
-            made(at, lambda answer, inputs, cut: _compare(answer, inputs, cut, most))
-    except RuntimeRefusal:
-        raise
-    except Exception as error:
-        if ran_out(error):
-            raise
-        raise unlike(f"loss_fn failed on a part of the samples ({type(error).__name__}: {str(error)[:200]})") from error
-    finally:
-        tail.forget()
-        job._hooks.end_forward()
-        job._finish(table)
-        job._movers |= before.restore()
-    tail.asked = len(at)
+    def _ahead(self) -> int:
+        """By the first samples that say it."""
+        job = self._job
+        most = tolerance(job.model)
+        for at in self._pairs():
+            found = TokenCheck(
+                job, self._tail, self._table, self._call.loss_fn, self._few(at), len(at), self._share(at), most
+            ).ahead()
+            if found is not None:
+                return found
+        raise unlike_tokens("no sample has two tokens beside each other that count")
 
 
 def _refuse_own_gradients(loss_fn: LossFn, few: Any) -> None:
@@ -105,14 +152,14 @@ def _refuse_own_gradients(loss_fn: LossFn, few: Any) -> None:
         raise unlike(f"loss_fn takes a gradient itself, or fails without one ({str(error)[:200]})") from error
 
 
-def _compare(answer: Answer, inputs: Any, cut: tuple[int, int, int], most: float) -> None:
+def _compare(answer: Answer, inputs: Any, cut: Cut, most: float) -> None:
     """Raises RuntimeRefusal where a block gets other arguments in a chunk than in the whole."""
-    start, stop, size = cut
     first, now = pytree.tree_leaves(answer.inputs), pytree.tree_leaves(inputs)
     for a, b in zip(first, now, strict=False):
         if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
             continue
-        part = a[start:stop] if a.dim() and a.shape[0] == size else a
+        rows = cut.rows(a)
+        part = a if rows is None else rows
         if part.shape != b.shape or not _close(part.detach(), b.detach(), most):
             raise unlike(
                 f"block {answer.segment.name} gets other values when a part of the samples runs again (dropout or "

@@ -108,11 +108,12 @@ class ElasticStrategy(SingleDeviceStrategy):
     def _attached(self, module: Any) -> tuple[Elastic, Logged]:
         if self.elastic is None or self._logged is None:
             _refuse(module)
-            if self._lull_options.get("tail"):
-                raise RuntimeRefusal(
-                    f"ElasticStrategy: lull_options has tail={self._lull_options['tail']!r}, want none: training_step "
-                    "would run, and log, once more for each chunk of a part; nothing was trained"
-                )
+            for name in ("tail", "tail_tokens"):
+                if self._lull_options.get(name):
+                    raise RuntimeRefusal(
+                        f"ElasticStrategy: lull_options has {name}={self._lull_options[name]!r}, want none: "
+                        "training_step would run, and log, once more for each chunk of a part; nothing was trained"
+                    )
             self._logged = Logged(module)
             self.elastic = attach(module, self.optimizers[0], **self._lull_options)
             ran, logged = self.elastic.stats.ran, self._logged

@@ -20,6 +20,7 @@ from lull._torch.attach import attach
 from lull._torch.batch import batch_size, spread_copy
 from lull._torch.elastic import Elastic
 from lull._torch.separable import IGNORED, ask, places, tolerance
+from lull._torch.shares import of_samples
 from lull._torch.undo import Snapshot
 
 try:
@@ -101,9 +102,9 @@ def _is_scaled(trainer: Any, num_items_in_batch: Any) -> bool:
 
 
 def _counts(batch: dict[str, Any], first: int) -> dict[str, Any]:
-    """Labels that count, by sample, from the position `first` on."""
+    """Labels that count, by sample and token, from the position `first` on."""
     labels = batch["labels"]
-    return {"weights": (labels[:, first:] != IGNORED).sum(1)}
+    return {"weights": labels[:, first:] != IGNORED}
 
 
 WAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -136,13 +137,15 @@ def parts_of(elastic: Elastic, loss_fn: Callable[[dict[str, Any]], torch.Tensor]
     if rows and size > 1:
         _make_uneven(labels)
     before = Snapshot(elastic.device, elastic.model, None)
-    with elastic._caches_off():
+    with elastic.caches_off():
         asked = ask(elastic.model, loss_fn, few, size)
     before.restore()
     if asked is None:
         return None
     told = {name: way(few) for name, way in WAYS.items() if rows or "labels" not in name}
-    off = {name: asked.off(how.get("reduction", "mean"), how.get("weights")) for name, how in told.items()}
+    off = {
+        name: asked.off(how.get("reduction", "mean"), of_samples(how.get("weights"))[0]) for name, how in told.items()
+    }
     best = min(off, key=lambda name: off[name])
     if off[best] <= tolerance(elastic.model):
         return best

@@ -239,10 +239,11 @@ def test_what_cannot_go_in_parts_is_refused_with_a_sentence(tmp_path: Path, kind
         torch.testing.assert_close(p, before[name])
 
 
-def test_a_tail_in_chunks_is_refused(tmp_path: Path) -> None:
-    elastic = trainer(tmp_path, Small(lull_options=options(tail=1)), enable_checkpointing=False)
+@pytest.mark.parametrize("name", ["tail", "tail_tokens"])
+def test_a_tail_in_chunks_is_refused(tmp_path: Path, name: str) -> None:
+    elastic = trainer(tmp_path, Small(lull_options=options(**{name: 1})), enable_checkpointing=False)
     with pytest.raises(
-        RuntimeRefusal, match="lull_options has tail=1, want none: training_step would run, and log, once"
+        RuntimeRefusal, match=f"lull_options has {name}=1, want none: training_step would run, and log, once"
     ):
         elastic.fit(Model(), data())
 

@@ -96,12 +96,17 @@ def losses(trainer: Trainer) -> list[float]:
 
 
 def trained_alike(
-    model: torch.nn.Module, data: Any, folder: Path, more: dict[str, Any], tail: int = 0, **extra: Any
+    model: torch.nn.Module,
+    data: Any,
+    folder: Path,
+    more: dict[str, Any],
+    tail: dict[str, int] | None = None,
+    **extra: Any,
 ) -> Small:
     other = copy.deepcopy(model)
     plain = Trainer(model=other, args=arguments(folder, **more), train_dataset=data, **extra)
     plain.train()
-    told = options(tail=tail)
+    told = options(**tail or {})
     ours = Small(model=model, args=arguments(folder, **more), train_dataset=data, lull_options=told, **extra)
     ours.train()
     assert max(ours.parts) <= 5
@@ -127,10 +132,11 @@ def test_language_model_is_trained_as_by_the_plain_trainer(tmp_path: Path, more:
     trained_alike(llama(), texts(), tmp_path, {"optim": "sgd", "learning_rate": 0.5, **more})
 
 
-def test_language_model_whose_tail_goes_in_chunks_is_trained_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tail", [{"tail": 2}, {"tail": 1, "tail_tokens": 7}], ids=["samples", "tokens"])
+def test_language_model_whose_tail_goes_in_chunks_is_trained_alike(tmp_path: Path, tail: dict[str, int]) -> None:
     """Its loss is inside its forward pass."""
     more = {"optim": "sgd", "learning_rate": 0.5, "gradient_accumulation_steps": 2}
-    trained_alike(llama(), texts(), tmp_path, more, tail=2)
+    trained_alike(llama(), texts(), tmp_path, more, tail)
 
 
 def adapted(**more: Any) -> torch.nn.Module:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lull._errors import RuntimeRefusal
-from lull._torch.shares import shares
+from lull._torch.shares import of_samples, shares
 
 pytestmark = pytest.mark.cpu
 
@@ -44,3 +44,31 @@ def test_negative_weight_is_refused_by_the_place_of_the_first(
 def test_weights_without_a_finite_sum_above_zero_are_refused(weights: list[float]) -> None:
     with pytest.raises(RuntimeRefusal, match=r"weights: sum is .*, want a finite number above 0"):
         shares(2, "mean", torch.tensor(weights))
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.data())
+def test_weights_by_token_share_out_samples_and_their_tokens(size: int, length: int, data: st.DataObject) -> None:
+    each = torch.tensor(
+        data.draw(st.lists(st.lists(st.integers(0, 3), min_size=length, max_size=length), min_size=size, max_size=size))
+    )
+    if not int(each.sum()):
+        return
+    share = shares(size, "mean", *of_samples(each))
+    at, first = data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, length))
+    whole = float(each.sum())
+    assert share(0, size) == 1.0
+    assert share(at, at + 1) == float(each[at].sum()) / whole
+    parts = [share(at, at + 1, (0, first)), share(at, at + 1, (first, length + 1))]
+    assert parts == [float(each[at, :first].sum()) / whole, float(each[at, first:].sum()) / whole]
+
+
+def test_a_negative_weight_of_a_token_is_refused_with_its_sample() -> None:
+    with pytest.raises(RuntimeRefusal, match=r"weights: sample 1 has -1\.0, want at least 0"):
+        of_samples(torch.tensor([[1.0, 2.0], [3.0, -1.0]]))
+
+
+def test_weights_of_another_shape_are_refused() -> None:
+    with pytest.raises(
+        RuntimeRefusal, match=r"weights: got shape \(3,\), want \(2,\) or \(2, tokens\); nothing was tr"
+    ):
+        shares(2, "mean", torch.ones(3))

@@ -126,7 +126,7 @@ def in_backward(elastic: lull.Elastic, act: Callable[[], None]) -> None:
     point, done = elastic.orders.safe_point, []
 
     def hooked() -> None:
-        if not done and elastic._table is not None and elastic._hooks.table is None:
+        if not done and elastic._table is not None and elastic.hooks.table is None:
             done.append(True)
             act()
         point()
@@ -179,8 +179,8 @@ def test_dry_step_finds_what_moves_and_leaves_it_as_it_was() -> None:
     elastic._measure((torch.randn(1, 256), torch.zeros(1, dtype=torch.long)), pair_loss(model))
     assert {name: id(b) for name, b in model.named_buffers()} == {name: id(b) for name, b in before.items()}
     assert all(torch.equal(b, values[name]) for name, b in model.named_buffers())
-    assert {(id(model), "calls"), (id(model), "seen")} <= elastic._movers
-    assert {(id(model.blocks[0]), name) for name in ("assigned", "added", "average")} <= elastic._movers
+    assert {(id(model), "calls"), (id(model), "seen")} <= elastic.movers
+    assert {(id(model.blocks[0]), name) for name in ("assigned", "added", "average")} <= elastic.movers
     elastic.close()
 
 
@@ -202,7 +202,7 @@ def test_what_a_model_makes_once_is_made_in_the_dry_step() -> None:
     elastic._measure(torch.randn(1, 64), lambda x: model(x).sum())
     masks = [block.mask for block in model]
     assert all(mask is not None for mask in masks)
-    assert elastic._movers == set()
+    assert elastic.movers == set()
     elastic.backward(torch.randn(4, 64), lambda x: model(x).sum())
     assert all(a is b.mask for a, b in zip(masks, model, strict=True))
     elastic.close()

@@ -48,7 +48,7 @@ def at(rec: Recorder, moment: str, act: Callable[[], None], runs: int = 5) -> No
 
     def hooked() -> None:
         table = elastic._table
-        backward = elastic._hooks.table is None
+        backward = elastic.hooks.table is None
         ready = table is not None and len(table.runs) >= runs and backward == (moment == "backward")
         if ready and not done:
             done.append(True)
@@ -306,7 +306,7 @@ def test_discard_in_backward_leaves_gradients_as_they_were() -> None:
     def hooked() -> None:
         table = elastic._table
         reached = any(b.touched for b in elastic._gradients._buffers)
-        if not touched and table is not None and elastic._hooks.table is None and reached:
+        if not touched and table is not None and elastic.hooks.table is None and reached:
             touched.append(True)
             elastic.orders.ordered = elastic.orders._discard = elastic.orders._flag = True
         point()
@@ -414,7 +414,7 @@ def test_training_stops_at_the_next_block_of_either_pass(moment: str) -> None:
     training.start()
     assert stopped.wait(10), f"training ran through its {moment} pass"
     assert len(blocks) == 1
-    assert (elastic._hooks.table is None) == (moment == "backward")
+    assert (elastic.hooks.table is None) == (moment == "backward")
     elastic.pace(GO)
     training.join(30)
     assert not training.is_alive()

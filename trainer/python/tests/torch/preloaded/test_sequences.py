@@ -65,7 +65,7 @@ class Conductor:
 
         def at_point() -> None:
             if elastic._table is not None:
-                self.reach("forward" if elastic._hooks.table is not None else "backward")
+                self.reach("forward" if elastic.hooks.table is not None else "backward")
             point()
 
         def at_commit() -> None:

@@ -94,7 +94,7 @@ def test_a_scope_that_a_handler_broke_open_is_closed_when_the_batch_ends(
         if place == "no_grad":
             torch.no_grad().__enter__()
         elif place == "pack hooks":
-            hooks = rec.elastic._hooks
+            hooks = rec.elastic.hooks
             assert hooks.table is not None
             hooks.outer(hooks.table).__enter__()
         else:

@@ -352,7 +352,7 @@ def test_a_forward_that_a_library_changed_is_put_back_where_a_pass_ends_early(ta
             raise Discard
         own()
 
-    rec.elastic._hooks._boundary = boundary
+    rec.elastic.hooks._boundary = boundary
     rec.elastic.backward(batch, text_loss(model))
     assert raised
     rec.elastic.backward(batch, text_loss(model))
