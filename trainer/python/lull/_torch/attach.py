@@ -22,6 +22,7 @@ from lull._config import Config
 from lull._errors import RuntimeRefusal
 from lull._greeting import say_bytes
 from lull._show import show
+from lull._torch.at_rest import wait_at_exit
 from lull._torch.compiled import refuse_compiled
 from lull._torch.cpu import Cpu, MallocPool
 from lull._torch.cuda import Cuda
@@ -118,6 +119,7 @@ def attach(
         _warn_slow(device.pool)
     make: Callable[..., Elastic] = Elastic
     if spread is not None:
+        wait_at_exit()
         name, job = spread.agree([uuid.uuid4().hex, config.job])
         config = replace(config, job=job, rank=spread.rank, world=spread.world)
         stuck_s = stuck_after(spread.group, device.kind)

@@ -20,7 +20,7 @@ from ranks_rig import close, run, values
 from test_exact import cut
 from test_one_pass import widened
 
-from lull._torch import exchange
+from lull._torch import at_rest, exchange
 
 pytestmark = pytest.mark.cpu
 
@@ -290,3 +290,18 @@ def test_buckets_keep_types_apart_and_large_tensors_alone(monkeypatch: pytest.Mo
     tensors = [torch.zeros(60), torch.zeros(10).double(), torch.zeros(60), torch.zeros(500), torch.zeros(1)]
     assert [[t.numel() for t in bucket] for bucket in exchange.buckets(tensors)] == [[60], [60], [500], [1], [10]]
     assert exchange.beside([torch.zeros(10)]) == 80
+
+
+def threads(rank: int) -> list[str]:
+    """This rank's threads, by name."""
+    model = Mlp(drop=0.0)
+    rec = Recorder(model, torch.optim.SGD(model.parameters(), 0.1))
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    close(rec.elastic)
+    return names
+
+
+def test_gloos_workers_have_the_name_that_is_waited_for_at_exit() -> None:
+    """Another PyTorch may call them otherwise: then a process would end while they still work (at_rest.py)."""
+    for names in values(run(2, threads)):
+        assert any(name.startswith(at_rest.WORKER) for name in names), names
