@@ -13,8 +13,9 @@ import (
 )
 
 // answerGrace is how long a write that failed waits for the answer that came before
-// it: one over loopback or a datacentre's network is there already.
-const answerGrace = 50 * time.Millisecond
+// it. The connection is broken, so its reader has it or its end at once, but for a
+// machine too busy to run the reader.
+const answerGrace = 2 * time.Second
 
 // hearOut makes a transport's connections hear their server out. A server may answer
 // a request that it does not read to its end (413, 401), and close. The transport

@@ -28,7 +28,7 @@ const staleWindow = 250 * time.Millisecond
 // stale).
 func (x *exchange) send(ctx context.Context) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
-		t := &trip{now: x.p.cfg.Now}
+		t := &trip{now: x.p.cfg.Now, window: x.p.staleWithin}
 		if takesInterim(x.r) {
 			t.w = x.w
 		}
@@ -79,6 +79,7 @@ type trip struct {
 	reused atomic.Bool
 	seen   atomic.Bool // a byte of an answer came
 	now    func() time.Time
+	window time.Duration // see staleWindow
 
 	mu     sync.Mutex
 	w      http.ResponseWriter // nil once the round trip is over
@@ -140,7 +141,7 @@ func (t *trip) close() {
 // stale says that err is the transport's word for a kept connection which the
 // upstream had closed before it answered: its own error for that, an end of file, a
 // reset, or a write that failed for one of them, without a byte of an answer and within
-// the staleWindow. Nothing else is: after any other error the upstream may have had the
+// the window. Nothing else is: after any other error the upstream may have had the
 // request.
 func (t *trip) stale(err error) bool {
 	if !t.reused.Load() || t.seen.Load() {
@@ -149,7 +150,7 @@ func (t *trip) stale(err error) bool {
 	t.mu.Lock()
 	since := time.Since(t.sentAt)
 	t.mu.Unlock()
-	if since > staleWindow {
+	if since > t.window {
 		return false
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||

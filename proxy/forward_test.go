@@ -16,7 +16,7 @@ import (
 
 // onConn is a trip whose connection is at hand.
 func onConn(reused bool) *trip {
-	t := &trip{now: time.Now}
+	t := &trip{now: time.Now, window: staleWindow}
 	t.trace().GotConn(httptrace.GotConnInfo{Reused: reused})
 	return t
 }

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // wait is how long a test waits for what must happen.
-const wait = 10 * time.Second
+const wait = 30 * time.Second
 
 // watcher is an Observer that keeps what it is told.
 type watcher struct {

@@ -70,11 +70,7 @@ func TestUpstreamIsCancelledWhenTheClientLeaves(t *testing.T) {
 				}()
 				within(t, "upstream called", called)
 				leave()
-				at := time.Now()
 				within(t, "upstream cancelled", gone)
-				if d := time.Since(at); d > time.Second {
-					t.Errorf("cancelled after %v, want at once", d)
-				}
 				<-left
 				if path == chatPath {
 					if rec := r.seen.record(t); rec.Outcome != OutcomeClientGone || rec.Err == nil || !rec.Failed() {
@@ -267,6 +263,7 @@ func oneRequestEach(asked *counter, pause time.Duration) func(int, net.Conn) {
 func TestRequestOnAConnectionJustClosedIsSentOnANewOne(t *testing.T) {
 	var asked counter
 	r := newRigTo(t, rawServer(t, oneRequestEach(&asked, 0)))
+	r.proxy.staleWithin = wait
 	for i := range 4 {
 		if res := r.post(chatPath, `{"model":"m"}`); res.StatusCode != 200 || text(t, res) != "{}" {
 			t.Errorf("request %d: got %d, want 200", i, res.StatusCode)
@@ -305,6 +302,7 @@ func TestRequestThatOnlyPartlyLeftIsSentOnANewConnection(t *testing.T) {
 			url = "unix://" + addr
 		}
 		r := newRigTo(t, url)
+		r.proxy.staleWithin = wait
 		for i := range 4 {
 			if res := r.post(chatPath, body); res.StatusCode != 200 || text(t, res) != "{}" {
 				t.Errorf("%s, request %d: got %d, want 200", network, i, res.StatusCode)
@@ -360,7 +358,7 @@ func TestSilentUpstreamIsEndedByTheIdleLimit(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, chunk("a"))
 			w.(http.Flusher).Flush()
-		}), withConfig(func(c *Config) { c.IdleLimit = 50 * time.Millisecond }))
+		}), withConfig(func(c *Config) { c.IdleLimit = time.Second / 2 }))
 		if got, err := io.ReadAll(r.post(path, `{}`).Body); err == nil || string(got) != chunk("a") {
 			t.Errorf("%s: got %q and error %v, want one event and a broken transfer", path, got, err)
 		}
@@ -375,7 +373,8 @@ func TestSilentUpstreamIsEndedByTheIdleLimit(t *testing.T) {
 }
 
 func TestFlowingStreamOutlivesTheIdleLimit(t *testing.T) {
-	const limit = 150 * time.Millisecond
+	t.Parallel()
+	const limit = 2 * time.Second
 	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for range 10 {
@@ -392,7 +391,7 @@ func TestFlowingStreamOutlivesTheIdleLimit(t *testing.T) {
 func TestUpstreamWithoutHeadersIsEndedByTheFirstByteLimit(t *testing.T) {
 	gone := make(chan struct{}, 1)
 	r := newRig(t, untilGone(make(chan struct{}, 1), gone, func(http.ResponseWriter) {}),
-		withConfig(func(c *Config) { c.FirstByteLimit = 50 * time.Millisecond }))
+		withConfig(func(c *Config) { c.FirstByteLimit = time.Second / 2 }))
 	res := r.post(chatPath, `{}`)
 	if body := text(t, res); res.StatusCode != 504 || !strings.Contains(body, `"code":"lull_upstream_timeout"`) || !strings.Contains(body, "proxy.first_byte_limit") {
 		t.Errorf("got %d %s, want 504 with its code", res.StatusCode, body)
@@ -460,7 +459,7 @@ func TestClientThatTakesNothingIsEndedByTheIdleLimit(t *testing.T) {
 	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
 		endless(chunk("x"))(w, r)
 		gone <- struct{}{}
-	}, withConfig(func(c *Config) { c.IdleLimit = 100 * time.Millisecond }))
+	}, withConfig(func(c *Config) { c.IdleLimit = time.Second }))
 	r.rawPost(`{"stream":true}`) // and never reads, nor leaves
 	if rec := r.seen.record(t); rec.Outcome != OutcomeClientGone {
 		t.Errorf("outcome: got %s %v, want client_gone", rec.Outcome, rec.Err)
@@ -470,13 +469,14 @@ func TestClientThatTakesNothingIsEndedByTheIdleLimit(t *testing.T) {
 }
 
 func TestConnectionIsAsNewAfterALongAnswer(t *testing.T) {
-	const limit = 100 * time.Millisecond
+	t.Parallel()
+	const limit = time.Second
 	r := newRig(t, stream(strings.Repeat(chunk("x"), 500)), withConfig(func(c *Config) { c.IdleLimit = limit }))
 	want := 500 * len(chunk("x"))
 	for i := range 2 {
+		time.Sleep(time.Duration(i) * limit * 5 / 4) // lets a deadline that was left behind pass
 		if got := text(t, r.post(chatPath, `{}`)); len(got) != want {
 			t.Errorf("answer %d: got %d bytes, want %d", i, len(got), want)
 		}
-		time.Sleep(2 * limit) // lets a deadline that was left behind pass
 	}
 }

@@ -12,7 +12,8 @@ import (
 )
 
 func TestOverheadLeavesOutWaitingForEverybody(t *testing.T) {
-	const pause = 300 * time.Millisecond
+	t.Parallel()
+	const pause = time.Second
 	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -32,7 +33,8 @@ func TestOverheadLeavesOutWaitingForEverybody(t *testing.T) {
 }
 
 func TestOverheadLeavesOutAClientThatDoesNotRead(t *testing.T) {
-	const stall, size = 300 * time.Millisecond, 32 << 20
+	t.Parallel()
+	const stall, size = time.Second, 32 << 20
 	r := newRig(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, size)) })
 	res := r.post(chatPath, `{}`)
 	time.Sleep(stall) // likewise
@@ -48,7 +50,8 @@ func TestOverheadLeavesOutAClientThatDoesNotRead(t *testing.T) {
 // TestOverheadLeavesOutEveryWaitForTheUpstream: whichever part of an exchange the
 // upstream takes its time for, it is not Lull's.
 func TestOverheadLeavesOutEveryWaitForTheUpstream(t *testing.T) {
-	const pause = 300 * time.Millisecond
+	t.Parallel()
+	const pause = time.Second
 	answer := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + chunk("a") + doneChunk
 	for name, serve := range map[string]func(c net.Conn, br *bufio.Reader){
 		"after an interim answer": func(c net.Conn, br *bufio.Reader) {
@@ -85,7 +88,8 @@ func TestOverheadLeavesOutEveryWaitForTheUpstream(t *testing.T) {
 // TestOverheadLeavesOutARestThatItsClientSendsSlowly: a body that is sent on while
 // it comes goes at its client's pace.
 func TestOverheadLeavesOutARestThatItsClientSendsSlowly(t *testing.T) {
-	const pause = 300 * time.Millisecond
+	t.Parallel()
+	const pause = time.Second
 	r := newRig(t, stream(chunk("a"), doneChunk), withConfig(func(c *Config) { c.ScanBytes = 10 }))
 	body, send := io.Pipe()
 	go func() {

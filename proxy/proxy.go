@@ -37,6 +37,8 @@ type shared struct {
 	prefix  string
 	buffers sync.Pool
 	bodies  bodyMemory
+	// staleWithin is staleWindow; tests on machines of any speed have a longer one.
+	staleWithin time.Duration
 
 	serial   atomic.Uint64
 	inFlight atomic.Int64
@@ -85,7 +87,7 @@ func New(cfg Config, gate Gate, observer Observer) *Proxy {
 	if err := cfg.Validate(); err != nil {
 		panic("proxy: new: " + err.Error())
 	}
-	s := &shared{gate: gate, observer: observer, prefix: cfg.IDPrefix}
+	s := &shared{gate: gate, observer: observer, prefix: cfg.IDPrefix, staleWithin: staleWindow}
 	s.events, _ = observer.(EventObserver)
 	if s.prefix == "" {
 		var b [4]byte

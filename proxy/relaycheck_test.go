@@ -176,9 +176,9 @@ func checkHeadersFirst(r *trial) error {
 // bytesEqual wants an answer as it was sent. A piece leaves when the client has
 // as many bytes as the ones before it, or a little later: pieces are read apart.
 func (r *trial) bytesEqual(request, answer http.Header, pieces ...string) error {
-	had, pause := make(chan struct{}, len(pieces)), late/6
+	had, pause := make(chan struct{}, len(pieces)), late
 	if len(pieces) > 10 {
-		pause = time.Millisecond
+		pause = 5 * time.Millisecond
 	}
 	url, client := r.start(func(w http.ResponseWriter, _ *http.Request, quit <-chan struct{}) {
 		for _, p := range pieces {

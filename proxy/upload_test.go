@@ -62,7 +62,7 @@ func TestRestOfALongUploadIsUnderTheIdleLimitToo(t *testing.T) {
 	r := newRig(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		gone <- struct{}{}
-	}, withConfig(func(c *Config) { c.IdleLimit, c.ScanBytes = 100*time.Millisecond, 1000 }))
+	}, withConfig(func(c *Config) { c.IdleLimit, c.ScanBytes = time.Second/2, 1000 }))
 	c := r.rawUpload(chatPath, 10_000)
 	io.WriteString(c, strings.Repeat("x", 5000))
 	mustBe408(t, "rest", c)
@@ -74,25 +74,29 @@ func TestRestOfALongUploadIsUnderTheIdleLimitToo(t *testing.T) {
 }
 
 func TestConnectionIsAsNewAfterAnUpload(t *testing.T) {
-	const limit = 80 * time.Millisecond
+	t.Parallel()
+	const limit = time.Second
 	r := newRig(t, echo, withConfig(func(c *Config) { c.IdleLimit, c.ScanBytes = limit, 1000 }))
 	for i, path := range []string{chatPath, "/other", chatPath} {
+		if i > 0 {
+			time.Sleep(limit * 5 / 4) // lets a deadline that was left behind pass
+		}
 		if got := text(t, r.post(path, strings.Repeat("x", 5000))); !strings.HasPrefix(got, "5000 ") {
 			t.Errorf("request %d: got %s, want its 5000 bytes", i, got)
 		}
-		time.Sleep(2 * limit) // lets a deadline that was left behind pass
 	}
 }
 
-// TestUploadThatFlowsOutlivesTheIdleLimit sends a byte at a time for three
+// TestUploadThatFlowsOutlivesTheIdleLimit sends a byte at a time for two
 // limits: only standing still ends an upload.
 func TestUploadThatFlowsOutlivesTheIdleLimit(t *testing.T) {
-	const limit = 300 * time.Millisecond
+	t.Parallel()
+	const limit = time.Second
 	for _, path := range []string{chatPath, "/other"} {
 		r := newRig(t, echo, withConfig(func(c *Config) { c.IdleLimit = limit }))
 		const n = 36
 		c := r.rawUpload(path, n)
-		tick := time.NewTicker(3 * limit / n)
+		tick := time.NewTicker(2 * limit / n)
 		for range n {
 			<-tick.C
 			if _, err := io.WriteString(c, "x"); err != nil {
