@@ -8,9 +8,19 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/lull-project/lull/top"
 )
+
+// windowSize is a terminal's columns and rows, 0 where it does not say.
+func windowSize(f *os.File) (columns, rows int) {
+	w, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int(w.Col), int(w.Row)
+}
 
 // TopCommand shows a running sidecar on the terminal.
 func TopCommand() *cobra.Command {
@@ -30,7 +40,9 @@ plain text, which is also what a pipe or a file gets.`,
 					cfg.URL = "http://" + cfg.URL
 				}
 			}
-			if f, ok := c.OutOrStdout().(*os.File); !ok || !isatty.IsTerminal(f.Fd()) {
+			if f, ok := c.OutOrStdout().(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+				cfg.Size = func() (int, int) { return windowSize(f) }
+			} else {
 				cfg.Once = true
 			}
 			if err := cfg.Validate(); err != nil {

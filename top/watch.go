@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -18,6 +19,9 @@ type Config struct {
 	Every time.Duration
 	// Once prints one screen as plain text and ends.
 	Once bool
+	// Size is the terminal's columns and rows, asked for each screen since windows
+	// change; nil or 0 where nobody knows, and nothing is cut.
+	Size func() (columns, rows int)
 }
 
 // DefaultConfig is a screen a second of the default admin listener.
@@ -37,7 +41,7 @@ func (c Config) Validate() error {
 // upper left corner, and the end of a line and of the screen cleared.
 const (
 	enter, leave          = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-	corner, toEnd, endAll = "\x1b[H", "\x1b[K\n", "\x1b[J"
+	corner, toEnd, endAll = "\x1b[H", "\x1b[K", "\x1b[J"
 )
 
 // Watch draws a screen every Every until ctx ends, which is no error. A sidecar that
@@ -89,6 +93,10 @@ func draw(ctx context.Context, w io.Writer, cfg Config, client *http.Client, at 
 			return err
 		}
 	}
-	_, err = io.WriteString(w, corner+string(bytes.ReplaceAll(text.Bytes(), []byte("\n"), []byte(toEnd)))+endAll)
+	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	if cfg.Size != nil {
+		lines = fit(lines, cfg.Size)
+	}
+	_, err = io.WriteString(w, corner+strings.Join(lines, toEnd+"\n")+toEnd+endAll)
 	return err
 }
