@@ -56,14 +56,21 @@ func TestKvcachedLimitIsConfirmedWhenTheEngineMustHaveSeenIt(t *testing.T) {
 		t.Errorf("got bound %v of epoch %d, held %v, want 4 pages, the epoch and 2 pages", s.Bound, s.BoundEpoch, s.Held)
 	}
 	p.Do("alloc 3", "short") // beyond the limit, at once after the confirmation
-	began = time.Now()
-	if s = r.bound(t, 1<<32|2, kvPool); s.Bound != kvPool-1 {
+	least := time.Hour
+	for i := range uint64(5) { // a busy machine may be slow at any of them
+		began = time.Now()
+		if s = r.bound(t, 1<<32|(2+i), size.Bytes(5+i)*kvPage); s.Bound <= size.Bytes(4+i)*kvPage {
+			t.Errorf("raised: bound %v, want it higher than %d pages", s.Bound, 4+i)
+		}
+		least = min(least, time.Since(began))
+	}
+	if least > kvcachedSettle/2 {
+		t.Errorf("a higher limit took at least %v, want no wait", least)
+	}
+	if s = r.bound(t, 1<<32|7, kvPool); s.Bound != kvPool-1 {
 		t.Errorf("raised: bound %d, want one byte below the beginning", s.Bound)
 	}
-	if took := time.Since(began); took > kvcachedSettle/2 {
-		t.Errorf("a higher limit took %v, want no wait", took)
-	}
-	if s := observe(t, r.e); s.BoundEpoch != 1<<32|2 {
+	if s := observe(t, r.e); s.BoundEpoch != 1<<32|7 {
 		t.Errorf("epoch %d, want the last order's", s.BoundEpoch)
 	}
 }

@@ -200,8 +200,8 @@ func TestLullVLLMRingsWhenAnAllocationFallsShort(t *testing.T) {
 	p.do("short") // a request of 64 + 16 tokens, which are 5 blocks
 	select {
 	case <-rang:
-	case <-time.After(5 * time.Second):
-		t.Fatal("no bell within 5 s")
+	case <-time.After(time.Minute):
+		t.Fatal("no bell within a minute")
 	}
 	if s := observe(t, e); s.Waiting != 1 || s.Short != 3*peerBlock {
 		t.Errorf("waiting %d, short %v, want 1 and 3 blocks beyond the bound of 2", s.Waiting, s.Short)

@@ -102,8 +102,8 @@ func TestSilentServerIsUnreachableAfterTheTimeout(t *testing.T) {
 	release := make(chan struct{})
 	url := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer close(release)
-	_, err := open(t, Config{Kind: KindVLLM, URL: url, Timeout: 20 * time.Millisecond}).Observe(t.Context())
-	wantError(t, err, "no answer within 20ms")
+	_, err := open(t, Config{Kind: KindVLLM, URL: url, Timeout: 300 * time.Millisecond}).Observe(t.Context())
+	wantError(t, err, "no answer within 300ms")
 	if !errors.Is(err, ErrUnreachable) {
 		t.Errorf("got %v, want it to wrap ErrUnreachable", err)
 	}

@@ -87,7 +87,7 @@ func TestTextThatAServerSendsUnaskedIsInNoLog(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, res.Body) // to its end, so that the connection is kept
 	res.Body.Close()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(logs.String(), "Unsolicited response"); time.Sleep(time.Millisecond) { // the transport's own goroutine
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(logs.String(), "Unsolicited response"); time.Sleep(time.Millisecond) { // the transport's own goroutine
 		if time.Now().After(deadline) {
 			t.Fatalf("not in our log: %s", logs)
 		}

@@ -74,17 +74,17 @@ func (l *lone) end() {
 		if err != nil {
 			l.t.Errorf("run: %v", err)
 		}
-	case <-time.After(20 * time.Second):
-		l.t.Fatal("the sidecar has not ended 20s after it was told to")
+	case <-time.After(time.Minute):
+		l.t.Fatal("the sidecar has not ended a minute after it was told to")
 	}
 }
 
 // until waits for what the sidecar will show.
 func (l *lone) until(what string, seen func() bool) {
 	l.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !seen(); time.Sleep(2 * time.Millisecond) { // another goroutine's doing
+	for deadline := time.Now().Add(time.Minute); !seen(); time.Sleep(2 * time.Millisecond) { // another goroutine's doing
 		if time.Now().After(deadline) {
-			l.t.Fatalf("not seen in 10s: %s\n%s", what, l.logs.String())
+			l.t.Fatalf("not seen in a minute: %s\n%s", what, l.logs.String())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lull-project/lull/handover"
@@ -36,17 +37,20 @@ func TestRequestThatGoesElsewhereIsChargedThere(t *testing.T) {
 // TestLoopThatDoesNotAnswerDelaysNoMove: and what was not told is not told later,
 // when the request may have ended.
 func TestLoopThatDoesNotAnswerDelaysNoMove(t *testing.T) {
-	l := &loop{ctx: t.Context(), clock: time.Now, inputs: make(chan input), requests: newRequests()}
-	g := &gate{loop: l}
-	l.requests.add("r1", "a", 0).asked = handover.Arrived{ID: "r1", Engine: "a"}
-	began := time.Now()
-	g.Moved("r1", "b")
-	if took := time.Since(began); took > 20*answerLimit {
-		t.Errorf("took %v, want about %v", took, answerLimit)
-	}
-	select {
-	case in := <-l.inputs:
-		t.Errorf("an event came late: %+v", in.event(0))
-	default:
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := &loop{ctx: t.Context(), clock: time.Now, inputs: make(chan input), requests: newRequests()}
+		g := &gate{loop: l}
+		l.requests.add("r1", "a", 0).asked = handover.Arrived{ID: "r1", Engine: "a"}
+		began := time.Now()
+		g.Moved("r1", "b")
+		if took := time.Since(began); took != answerLimit {
+			t.Errorf("took %v, want %v", took, answerLimit)
+		}
+		synctest.Wait()
+		select {
+		case in := <-l.inputs:
+			t.Errorf("an event came late: %+v", in.event(0))
+		default:
+		}
+	})
 }

@@ -90,7 +90,7 @@ func newRigOn(t *testing.T, open func(which string) (gpu, error), change func(*c
 	r.startEngine()
 	f := config.Default()
 	f.Listen, f.Admin.Listen, f.StateDir = "127.0.0.1:0", "127.0.0.1:0", dir
-	f.Trainers.Socket, f.Trainers.Heartbeat = r.socket, 500*time.Millisecond
+	f.Trainers.Socket, f.Trainers.Heartbeat = r.socket, 2*time.Second
 	f.Devices = []config.Device{{ID: "host0", Kind: "host", Capacity: rigResident + rigElastic + fakeFloor + 8*size.MiB + rigHeadroom, Headroom: rigHeadroom}}
 	f.Engines = []config.Engine{{Name: "main", Kind: "emulator", URL: r.engineURL, Devices: []string{"host0"}, AllocDelay: 5 * time.Millisecond}}
 	f.SLO.TTFT, f.SLO.TBT = 2*time.Second, time.Second
@@ -176,14 +176,14 @@ func (r *rig) launch() {
 	}
 }
 
-// until waits for what the world will show; it fails after 10 s.
+// until waits for what the world will show; it fails after a minute.
 func (r *rig) until(what string, seen func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !seen(); time.Sleep(2 * time.Millisecond) { // the world has no event to wait for
+	for deadline := time.Now().Add(time.Minute); !seen(); time.Sleep(2 * time.Millisecond) { // the world has no event to wait for
 		if time.Now().After(deadline) {
 			var all json.RawMessage
 			r.getJSON("/api/v1/state", &all)
-			r.t.Fatalf("not seen in 10s: %s\nstate %s", what, all)
+			r.t.Fatalf("not seen in a minute: %s\nstate %s", what, all)
 		}
 	}
 }

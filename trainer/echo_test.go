@@ -235,24 +235,17 @@ func TestMisbehavingTrainersAreWhatTheirFlagsSay(t *testing.T) {
 }
 
 func TestKilledTrainerIsNoticedWhileAChildHoldsTheSocket(t *testing.T) {
-	srv, r := listen(t, nil) // a heartbeat is 1s, a silent trainer is gone after 4s
+	srv, r := listen(t, func(c *Config) { c.Heartbeat, c.Lease = time.Minute, time.Hour }) // silence would be noticed long after the test
 	e := startEcho(t, srv, "--ceiling", "64MiB", "--leak-socket")
 	s := r.next(t, "hello").s
 	if s.peer.pidfd == nil {
 		t.Skip("this kernel has no pidfd: Linux 5.3 or later is needed")
 	}
 	leaked := int(e.event("leaked")["pid"].(float64))
-	start := time.Now()
 	e.signal(syscall.SIGKILL)
-	g := r.next(t, "gone")
-	took := time.Since(start)
-	if g.why != GoneDied {
+	if g := r.next(t, "gone"); g.why != GoneDied {
 		t.Errorf("gone %s, want %s", g.why, GoneDied)
 	}
-	if took > srv.cfg.Heartbeat {
-		t.Errorf("noticed after %v, want within a heartbeat, %v", took, srv.cfg.Heartbeat)
-	}
-	t.Logf("noticed after %v", took)
 	if err := syscall.Kill(leaked, 0); err != nil {
 		t.Errorf("the child that holds the socket: %v, want it alive until now", err)
 	}
@@ -279,7 +272,7 @@ func TestStoppedTrainerMissesItsHeartbeatsAndComesBack(t *testing.T) {
 }
 
 func TestTrainerThatStopsReadingDoesNotBlockTheSidecar(t *testing.T) {
-	srv, r := listen(t, func(c *Config) { c.Heartbeat = 100 * time.Millisecond })
+	srv, r := listen(t, func(c *Config) { c.Heartbeat = 400 * time.Millisecond })
 	e := startEcho(t, srv, "--ceiling", "64MiB", "--stop-reading")
 	s := r.next(t, "hello").s
 	_ = s.Send(Budget{Epoch: 7<<32 | 1, Bytes: size.MiB})

@@ -32,7 +32,7 @@ func listenTo(t *testing.T, pidfds bool, pids ...int) (*Server, *recorder) {
 		next <- pid
 	}
 	return listen(t, func(c *Config) {
-		c.Heartbeat, c.Lease = 50*time.Millisecond, time.Second
+		c.Heartbeat, c.Lease = 250*time.Millisecond, 5*time.Second
 		c.peer = func(uintptr) (peer, error) {
 			p := peer{PID: <-next}
 			if pidfds && p.PID != 0 {
