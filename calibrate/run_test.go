@@ -259,7 +259,7 @@ func TestServerThatDoesNotAnswerIsLeftAfterTheLimit(t *testing.T) {
 		<-r.Context().Done()
 	})
 	cfg := quick(url)
-	cfg.Limit = 20 * ms
+	cfg.Limit = 300 * ms
 	err := Run(t.Context(), &strings.Builder{}, cfg)
 	if want := "calibrate: request of 256 words for 8 tokens to " + url + ": "; err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want %sthe limit that passed", err, want)

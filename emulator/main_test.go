@@ -142,15 +142,15 @@ func parse(t *testing.T, text string) chunk {
 	return c
 }
 
-// eventually asks until the state is as wanted; 10 s is far beyond any step.
+// eventually asks until the state is as wanted; a minute is far beyond any step.
 func eventually(t *testing.T, s *Server, what string, ok func(State) bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-tick.C {
 		if ok(s.State()) {
 			return
 		}
 	}
-	t.Fatalf("%s: not within 10s; state %+v", what, s.State())
+	t.Fatalf("%s: not within a minute; state %+v", what, s.State())
 }

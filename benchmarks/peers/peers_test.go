@@ -238,7 +238,7 @@ func TestStopEndsTheWholeGroupAndRemovesItsFolder(t *testing.T) {
 // awaitGone waits for a process that was sent SIGKILL, which is no child of ours.
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	for range 200 {
+	for range 6000 {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || bytes.Contains(b, []byte(") Z ")) {
 			return

@@ -129,10 +129,10 @@ func (l load) turns(began *time.Time, n int) func() (time.Time, bool, bool) {
 		k := time.Duration(taken.Add(1) - 1)
 		now := time.Now()
 		switch {
+		case int(k) < n: // also where the slice is over before a busy machine sent any
+			return began.Add(k * spread / time.Duration(n)), true, true
 		case now.Sub(*began) >= l.slice:
 			return time.Time{}, false, false
-		case int(k) < n:
-			return began.Add(k * spread / time.Duration(n)), true, true
 		}
 		return now, false, true
 	}
