@@ -51,7 +51,8 @@ func (l *peakLaw) atBlock(x float64) (more, orMore float64) {
 	if x <= 0 {
 		return l.above(l.block), 1
 	}
-	return l.above(x + l.block), l.above(x)
+	orMore = l.above(x)
+	return min(l.above(x+l.block), orMore), orMore // rounding apart
 }
 
 // quiet is the case without an arrival: live requests grow, and how far depends
@@ -102,16 +103,20 @@ func (l *peakLaw) many(x float64) float64 {
 	return -math.Expm1(math.Log1p(-p) / l.stay)
 }
 
-// reflected is exp(2dx/σ²)·Φc((x+d)/σ); far out by Mills' ratio, where the two
-// factors would leave the range of floats.
+// reflected is exp(2dx/σ²)·Φc((x+d)/σ); far out by Mills' ratio as a continued
+// fraction (Laplace), where the two factors would leave the range of floats. The two
+// forms must meet, or the probability of more would rise with x there.
 func reflected(x, d, sd float64) float64 {
 	if sd <= 0 {
 		return 0
 	}
 	z := (x + d) / sd
-	if z > 5 {
-		u := (x - d) / sd
-		return math.Exp(-u*u/2) / (z * math.Sqrt(2*math.Pi))
+	if z > 8 {
+		u, mills := (x-d)/sd, z
+		for k := 10.0; k > 0; k-- {
+			mills = z + k/mills
+		}
+		return math.Exp(-u*u/2) / (mills * math.Sqrt(2*math.Pi))
 	}
 	return math.Exp(min(2*d*x/(sd*sd), 700)) * normalAbove(z)
 }
