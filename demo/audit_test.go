@@ -106,7 +106,7 @@ func TestAuditorSeesMemoryComeAndGoAndCountsViolations(t *testing.T) {
 func waitSamples(t *testing.T, a *auditor, n int) {
 	t.Helper()
 	before, _ := a.taken()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		if now, _ := a.taken(); len(now) >= len(before)+n {
 			return

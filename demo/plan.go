@@ -172,8 +172,8 @@ func selectPhases(study string, names []string) []Phase {
 
 // Limits of waiting, written once.
 const (
-	startLimit   = 120 * time.Second // a child's ready line, or the trainer's first optimizer step
-	drainLimit   = 15 * time.Second  // answers still running when the last request was sent
-	stopGrace    = 3 * time.Second   // SIGTERM to SIGKILL
-	requestLimit = 30 * time.Second  // one request, send to end
+	startLimit   = 5 * time.Minute  // a child's ready line, or the trainer's first optimizer step
+	drainLimit   = 15 * time.Second // answers still running when the last request was sent
+	stopGrace    = 3 * time.Second  // SIGTERM to SIGKILL
+	requestLimit = 30 * time.Second // one request, send to end
 )

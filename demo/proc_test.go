@@ -66,7 +66,7 @@ func TestAGroupEndsWithAllThatItStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.stop(time.Minute)
-	gone := poll(t.Context(), 10*time.Second, 10*time.Millisecond, func() bool {
+	gone := poll(t.Context(), time.Minute, 10*time.Millisecond, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", ready.PID))
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})

@@ -62,8 +62,8 @@ func announced(t *testing.T, name string, args ...string) (*process, map[string]
 		}
 	case <-p.ended:
 		t.Fatalf("%s ended\n%s", name, p.tail())
-	case <-time.After(20 * time.Second):
-		t.Fatalf("%s: no ready line within 20s\n%s", name, p.tail())
+	case <-time.After(time.Minute):
+		t.Fatalf("%s: no ready line within a minute\n%s", name, p.tail())
 	}
 	return p, line
 }
@@ -92,7 +92,7 @@ func TestTheComposeFileIsTrue(t *testing.T) {
 	config := deployConfig(t, dir, "http://"+engine["listening"].(string))
 	p, line := announced(t, "compose", replace(t, sidecarService.Command, "/etc/lull/lull.yaml", config)...)
 	l := &sidecar{p: p, url: "http://" + line["listening"].(string), adminURL: "http://" + line["admin"].(string)}
-	st := l.waitFor(t, "the emulator is known", 20*time.Second, func(st state) bool { return len(st.Engines) == 1 && st.Engines[0].Sample != nil })
+	st := l.waitFor(t, "the emulator is known", time.Minute, func(st state) bool { return len(st.Engines) == 1 && st.Engines[0].Sample != nil })
 	if e := st.Engines[0]; e.Static || e.Kind != "emulator" || !st.Lending || e.Sample.Pool != 256<<20 {
 		t.Errorf("got %+v lending=%v, want an emulator of 256 MiB that takes a bound", e, st.Lending)
 	}

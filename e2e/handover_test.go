@@ -44,17 +44,17 @@ func TestNoRequestFailsWhenTheTrainerIsKilledMidOrder(t *testing.T) {
 	signal(syscall.SIGSTOP)
 	wrong := make(chan []string, 1)
 	go func() { wrong <- r.burst(8) }() // ends with the burst
-	r.waitFor(t, "an order is owed", 5*time.Second, func(st state) bool { return len(st.Ledger.Owed) > 0 && st.Ledger.Owed[0].Shrink })
+	r.waitFor(t, "an order is owed", 30*time.Second, func(st state) bool { return len(st.Ledger.Owed) > 0 && st.Ledger.Owed[0].Shrink })
 	signal(syscall.SIGKILL)
 	killed := time.Now()
-	r.waitFor(t, "the death is noticed and the bytes are free", 5*time.Second, func(st state) bool {
+	r.waitFor(t, "the death is noticed and the bytes are free", 30*time.Second, func(st state) bool {
 		return len(st.Ledger.Devices) == 1 && st.Ledger.Devices[0].TrainerCharged == 0 && st.Ledger.Devices[0].Floor == 0
 	})
 	t.Logf("noticed and confirmed free within %v", time.Since(killed).Round(time.Millisecond))
 	if w := <-wrong; len(w) > 0 {
 		t.Errorf("got %d answers that were not whole: %q", len(w), w)
 	}
-	r.waitFor(t, "the freed bytes go to the engine", 10*time.Second, func(st state) bool { return st.Ledger.Engines[0].Bound >= 224*mib })
+	r.waitFor(t, "the freed bytes go to the engine", time.Minute, func(st state) bool { return st.Ledger.Engines[0].Bound >= 224*mib })
 	if w := r.burst(8); len(w) > 0 {
 		t.Errorf("after the death: got %d answers that were not whole: %q", len(w), w)
 	}
@@ -67,7 +67,7 @@ func TestTrainingMakesRoomForAnEngineThatDied(t *testing.T) {
 	if err := syscall.Kill(r.engine.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	st := r.waitFor(t, "the engine is down and its start-up demand is free", 20*time.Second, func(st state) bool {
+	st := r.waitFor(t, "the engine is down and its start-up demand is free", time.Minute, func(st state) bool {
 		return len(st.Ledger.Engines) == 1 && st.Ledger.Engines[0].Down && st.Ledger.roomForStart()
 	})
 	if got := st.Ledger.Trainers[0].Budget; got >= before {
@@ -79,7 +79,7 @@ func TestTrainingMakesRoomForAnEngineThatDied(t *testing.T) {
 	}
 	<-r.engine.ended
 	r.startEngine(t)
-	r.waitFor(t, "the engine is up again", 20*time.Second, func(st state) bool { return !st.Ledger.Engines[0].Down })
+	r.waitFor(t, "the engine is up again", time.Minute, func(st state) bool { return !st.Ledger.Engines[0].Down })
 	if wrong := r.burst(2); len(wrong) > 0 {
 		t.Errorf("after the restart: %q", wrong)
 	}

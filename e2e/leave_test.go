@@ -23,7 +23,7 @@ func TestTheEngineStopsForAClientThatLeft(t *testing.T) {
 				body := `{"model":"` + s.model + `","prompt":"hello there","max_tokens":1900,"ignore_eos":true,"temperature":0,"stream":` + stream + `}`
 				done := make(chan error, 1)
 				go func() { done <- send(ctx, l.url+"/v1/completions", body) }() // ends when leave is called
-				if err := until(s.p, 20*time.Second, s.quiet, func() bool { return s.running(direct) == 1 }); err != nil {
+				if err := until(s.p, time.Minute, s.quiet, func() bool { return s.running(direct) == 1 }); err != nil {
 					t.Fatalf("the engine never ran the request: %v", err)
 				}
 				leave()
@@ -38,7 +38,7 @@ func TestTheEngineStopsForAClientThatLeft(t *testing.T) {
 					t.Errorf("the engine decoded %d tokens, want it aborted before the 1900 that were asked for", n)
 				}
 				t.Logf("%s: stopped %v after its client left", s.name, time.Since(left).Round(10*time.Millisecond))
-				l.waitFor(t, "the sidecar's own count falls", 5*time.Second, func(st state) bool { return st.Live == 0 })
+				l.waitFor(t, "the sidecar's own count falls", 30*time.Second, func(st state) bool { return st.Live == 0 })
 			})
 		}
 	})

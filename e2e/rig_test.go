@@ -40,7 +40,7 @@ func startRig(t *testing.T, script ...string) *rig {
 	r := &rig{port: freePort()}
 	r.startEngine(t)
 	r.share(t, func(dir string) []byte { return fmt.Appendf(nil, rigConfig, dir, r.port) }, script...)
-	r.waitFor(t, "training grows into idle KV memory", time.Minute, func(st state) bool {
+	r.waitFor(t, "training grows into idle KV memory", 3*time.Minute, func(st state) bool {
 		return len(st.Ledger.Trainers) == 1 && st.Ledger.Trainers[0].Held > 64*mib && st.Ledger.Engines[0].Bound < 144*mib && trained(st) > 0
 	})
 	return r

@@ -45,12 +45,12 @@ var servers = []*server{
 		name: "vllm", kind: "vllm", model: "tiny", ready: "/health", launch: launchVLLM,
 		running: func(url string) int { return metric(get(url+"/metrics"), "vllm:num_requests_running") },
 		decoded: "vllm:generation_tokens_total",
-		quiet:   50 * time.Millisecond, gone: 5 * time.Second,
+		quiet:   50 * time.Millisecond, gone: 20 * time.Second,
 	},
 	{
 		name: "llamacpp", kind: "llamacpp", model: "smollm2", ready: "/health", launch: launchLlama,
 		running: func(url string) int { return strings.Count(get(url+"/slots"), `"is_processing":true`) },
-		quiet:   1600 * time.Millisecond, gone: 12 * time.Second, bytesPerToken: 30 * 3 * 64 * 2 * 2,
+		quiet:   1600 * time.Millisecond, gone: 30 * time.Second, bytesPerToken: 30 * 3 * 64 * 2 * 2,
 	},
 }
 
