@@ -68,7 +68,7 @@ class FakeSidecar:
         self.bell.settimeout(patience)
         return count
 
-    def wait(self, what: Callable[[dict[str, int]], bool], timeout: float = 10.0) -> dict[str, int]:
+    def wait(self, what: Callable[[dict[str, int]], bool], timeout: float = 60.0) -> dict[str, int]:
         """Waits until the page satisfies what."""
         end = time.monotonic() + timeout
         while True:
@@ -78,7 +78,7 @@ class FakeSidecar:
             assert time.monotonic() < end, f"not within {timeout} s: {page}"
             time.sleep(0.0002)
 
-    def confirmed(self, epoch: int, timeout: float = 10.0) -> dict[str, int]:
+    def confirmed(self, epoch: int, timeout: float = 60.0) -> dict[str, int]:
         """Waits until that epoch is confirmed."""
         return self.wait(lambda page: page["confirmed_epoch"] == epoch, timeout)
 

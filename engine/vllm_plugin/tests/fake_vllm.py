@@ -177,7 +177,7 @@ class EngineLoop:
         """Runs work on the engine's thread and returns its result."""
         done: queue.Queue[Any] = queue.Queue()
         self.inbox.put(lambda: done.put(work()))
-        return done.get(timeout=10)
+        return done.get(timeout=60)
 
     def stop(self) -> None:
         self.inbox.put(None)

@@ -12,7 +12,7 @@ from lull._errors import ChannelError
 from lull._protocol import Ack, Budget, Hello, Message, Pace, Ping, Pong, Report, Welcome, decode, encode
 from lull._transport import UnixTransport
 
-PATIENT_S = 20.0
+PATIENT_S = 60.0
 """How long a test waits for what should come soon."""
 
 

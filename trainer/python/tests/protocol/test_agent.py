@@ -223,7 +223,7 @@ def test_old_connection_is_read_to_its_end_and_a_raise_in_it_is_dropped(
 
     def slow(order: Budget, reply: Callable[[Ack], None]) -> None:
         applied(order, reply)
-        hold.wait(20)
+        hold.wait(60)
 
     runtime.apply = slow  # type: ignore[method-assign]
     start()
@@ -262,7 +262,7 @@ def test_raise_above_what_the_runtime_lowered_itself_to_is_dropped_in_a_closed_c
 
     def until_gone(pace: Pace) -> None:
         """Keeps the agent from its next line until the connection is closed."""
-        gone.wait(10)
+        gone.wait(60)
 
     runtime.pace = until_gone  # type: ignore[method-assign]
     line.send(Pace(1.0))
@@ -277,8 +277,8 @@ def test_raise_above_what_the_runtime_lowered_itself_to_is_dropped_in_a_closed_c
 
 def test_silent_sidecar_is_left_and_looked_for_again(start: Start, sidecar: Sidecar) -> None:
     start()
-    line, _ = sidecar.welcome(heartbeat_ms=10)
     started = time.monotonic()
+    line, _ = sidecar.welcome(heartbeat_ms=10)
     line.ended()
     assert time.monotonic() - started >= MISSED_HEARTBEATS * 0.010
     sidecar.welcome()
@@ -298,7 +298,7 @@ def test_lease_ends_at_the_min_budget_and_only_once(
         waits.append(seconds)
         clock.now += seconds
         if clock.now > 100 + 60:
-            over.wait(20)
+            over.wait(60)
             return True
         return False
 
@@ -350,8 +350,8 @@ def test_never_seen_sidecar_leaves_the_users_own_budget(
         return done.is_set()
 
     sidecar.refuse = True
-    agent = start(clock=clock, wait=wait)
-    assert done.wait(20)
+    agent = start(Config(job="t", report_s=3600.0), clock=clock, wait=wait)
+    assert done.wait(60)
     agent.close()
     assert runtime.calls == []
     assert agent.request_floor(5, 0.0) is Answer.GRANTED  # nobody to ask
@@ -369,7 +369,7 @@ def test_floor_is_granted_refused_late_or_the_sidecar_is_gone(start: Start, side
         assert line.read() == Request(50)
         return thread
 
-    thread = ask(20)
+    thread = ask(60)
     line.send(Budget(_epoch(7, 1), 300, 0, "arrival"))  # no answer to the question
     line.read()
     line.send(Budget(_epoch(7, 2), 250, 0, "floor", 49))  # the late answer to an earlier, smaller question
@@ -378,12 +378,13 @@ def test_floor_is_granted_refused_late_or_the_sidecar_is_gone(start: Start, side
     line.send(Budget(_epoch(7, 3), 250, 0, "floor", 50))
     thread.join()
     line.read()
-    thread = ask(20)
+    thread = ask(60)
     line.send(Refused(7, "capacity"))
     thread.join()
     thread = ask(0.01)
     thread.join()
-    thread = ask(20)
+    thread = ask(60)
+    sidecar.refuse = True  # else it is connected again soon
     line.close()
     thread.join()
     assert agent.request_floor(50, 20) is Answer.GONE, "at once: there is no connection"

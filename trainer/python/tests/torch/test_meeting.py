@@ -66,7 +66,7 @@ def test_rank_that_lives_and_does_nothing_is_named_after_the_groups_timeout(seat
 def test_rank_that_pauses_on_purpose_gets_on(seats: Any) -> None:
     second = seats(1, beat_s=0.001)
     second.pausing = lambda: True
-    first = seats(0, stuck_s=2.0, silent_s=1e9)
+    first = seats(0, stuck_s=30.0, silent_s=1e9)
     late = threading.Timer(0.2, second.fail, (1, ValueError("a bad sample")))
     late.start()
     with pytest.raises(lull.RankError, match=r"rank 1: failed in batch 1 \(ValueError: a bad sample\), want all to"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import threading
 import warnings
@@ -169,7 +170,8 @@ class Recorder:
         """Allocations above the cap since attach; the arena counts those of the whole process."""
         return self.elastic.device.pool.counters()["overdrafts"] - self._overdrafts
 
-    def order(self, bytes: int, within_us: int = 0) -> None:
+    def order(self, bytes: int, within_us: int = 0, then: Callable[[], None] | None = None) -> None:
+        """One order; once it is acked, `then` runs in a thread of its own."""
         self._epoch += 1
         order = Budget(self._epoch, bytes, within_us)
         self.promise = None
@@ -178,8 +180,22 @@ class Recorder:
             self.acks.append((order, ack))
             if ack.how != "superseded" and ack.epoch == self._epoch:  # else the next order is on its way
                 self.promise = ack
+            if then is not None:
+                threading.Thread(target=then).start()
 
         self.elastic.apply(order, reply)
+
+    def batches(self, least: int, bitten: Callable[[], bool] | None = None) -> Iterator[int]:
+        """Numbers of batches: so many, and more until an order of a storm has cost a microbatch something.
+
+        Orders come when they come: a fast machine may have trained a few batches before one bites.
+        """
+        stats = self.elastic.stats
+        for n in itertools.count():
+            if n >= least and (bitten() if bitten is not None else stats.dropped + stats.discards > 0):
+                return
+            assert n < least + 500, "the storm never bit"
+            yield n
 
     @contextmanager
     def storm(self, seed: int, low: int, high: int, gap: tuple[float, float] = (0.0005, 0.02)) -> Iterator[None]:

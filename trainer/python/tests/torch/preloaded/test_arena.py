@@ -148,12 +148,12 @@ def test_fragments_are_no_excuse_to_pass_the_cap(arena: Arena) -> None:
 
 def test_a_request_above_the_cap_waits_for_memory_that_another_thread_frees(arena: Arena) -> None:
     arena.set_cap(8 * MIB)
-    arena.policy(5_000_000, False)
+    arena.policy(60_000_000, False)
     first = take(8 * MIB)
     seen: list[int] = []
 
     def steward() -> None:
-        seen.append(arena.wait_short(3_000_000))
+        seen.append(arena.wait_short(60_000_000))
         libc.free(first)
 
     helper = threading.Thread(target=steward)
@@ -168,11 +168,11 @@ def test_a_request_above_the_cap_waits_for_memory_that_another_thread_frees(aren
 
 def test_a_raised_cap_wakes_a_waiting_request(arena: Arena) -> None:
     arena.set_cap(8 * MIB)
-    arena.policy(5_000_000, False)
+    arena.policy(60_000_000, False)
     first = take(8 * MIB)
 
     def steward() -> None:
-        arena.wait_short(3_000_000)
+        arena.wait_short(60_000_000)
         arena.set_cap(64 * MIB)
 
     helper = threading.Thread(target=steward)
@@ -190,7 +190,7 @@ def test_fail_ends_a_wait_at_once(arena: Arena) -> None:
     first = take(4 * MIB)
 
     def steward() -> None:
-        arena.wait_short(3_000_000)
+        arena.wait_short(60_000_000)
         arena.fail(True)
 
     helper = threading.Thread(target=steward)

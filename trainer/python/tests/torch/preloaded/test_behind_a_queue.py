@@ -83,7 +83,9 @@ def test_storm_changes_no_bit_and_orders_are_met(name: str, monkeypatch: pytest.
     pool = rec.elastic.device.pool
     assert isinstance(pool, Late)
     rec.elastic.memory.observe(case.size, 24 * MIB)
-    for i in range(5):
+    stats = rec.elastic.stats
+    # Until freed memory has come late too.
+    for i in rec.batches(5, lambda: stats.dropped + stats.discards > 0 and pool.waited > 0):
         batch = case.draw(case.size)
         torch.manual_seed(100 + i)
         rec.parts.clear()
@@ -94,10 +96,7 @@ def test_storm_changes_no_bit_and_orders_are_met(name: str, monkeypatch: pytest.
         same_gradients(model, other, f"in batch {i}")
         model.zero_grad()
         other.zero_grad()
-    stats, hows = rec.elastic.stats, rec.elastic.orders.hows
-    print(name, stats.recomputed, stats.dropped, stats.discards, hows, pool.waited)
-    assert stats.dropped + stats.discards > 0, "the storm never bit"
-    assert pool.waited > 0, "nothing ever came late"
+    print(name, stats.recomputed, stats.dropped, stats.discards, rec.elastic.orders.hows, pool.waited)
     rec.elastic.close()
     answered = [ack for _, ack in rec.acks if ack.how != "superseded"]
     assert answered

@@ -209,7 +209,8 @@ def test_blocks_of_the_default_backend_are_the_same_bits_under_orders() -> None:
             each.blocks[i] = torch.compile(block)
     rec = Recorder(model, torch.optim.SGD(model.parameters(), lr=0.1), budget=64 * MIB)
     rec.elastic._next_size = lambda left: min(left, 8)  # type: ignore[method-assign]
-    for i in range(4):
+    stats = rec.elastic.stats
+    for i in rec.batches(4, lambda: stats.recomputed + stats.discards > 0):
         batch = torch.randint(0, 256, (16, 65))
         torch.manual_seed(i)
         rec.parts.clear()
@@ -221,4 +222,3 @@ def test_blocks_of_the_default_backend_are_the_same_bits_under_orders() -> None:
             assert torch.equal(p.grad, q.grad), f"{name} in batch {i}"
         model.zero_grad()
         other.zero_grad()
-    assert rec.elastic.stats.recomputed + rec.elastic.stats.discards > 0, "the storm never bit"

@@ -123,13 +123,12 @@ def test_resident_never_passes_an_acked_ceiling_in_a_thousand_orders() -> None:
     watcher = threading.Thread(target=sample)
     watcher.start()
     turns = 0
-    while len(rec.acks) < 1000 and turns < 400:
+    while len(rec.acks) < 1000:
         turns += 1
         with rec.storm(turns, 3 * MIB, 40 * MIB, gap=(0.0, 0.004)):
             step()
     over.set()
     watcher.join()
-    assert len(rec.acks) >= 1000
     assert above == []
     assert rec.overdrafts == 0
     for order, ack in rec.acks:
@@ -229,21 +228,21 @@ def test_microbatch_that_ends_in_time_finishes_and_nothing_is_computed_twice() -
 def test_microbatch_that_is_slower_than_planned_is_emptied_before_the_deadline() -> None:
     rec, step = job()
     orders = rec.elastic.orders
-    orders.costs.choose = lambda *situation: Plan("finish", 0.05, "told to")  # type: ignore[method-assign]
+    orders.costs.choose = lambda *situation: Plan("finish", 1.0, "told to")  # type: ignore[method-assign]
     took: list[float] = []
 
     def act() -> None:
         began = time.monotonic()
-        rec.order(rec.elastic.device.pool.in_use() * 2 // 3, within_us=10_000_000)
+        rec.order(rec.elastic.device.pool.in_use() * 2 // 3, within_us=60_000_000)
         assert rec.acks == []
         assert orders.ceiling == 256 * MIB, "nothing is lowered while the microbatch may finish"
-        while not rec.acks and time.monotonic() - began < 20:
+        while not rec.acks and time.monotonic() - began < 50:
             time.sleep(0.001)  # the training thread stands still: only the steward can answer
         took.append(time.monotonic() - began)
 
     at(rec, "forward", act)
     step()
-    assert 0.05 <= took[0] < 20
+    assert 1.0 <= took[0] < 50
     assert rec.acks[0][1].how == "drop"
     assert rec.elastic.stats.recomputed > 0
     rec.elastic.close()
@@ -279,8 +278,7 @@ def test_an_order_to_nothing_discards_and_training_goes_on_later() -> None:
     del params
 
     def act() -> None:
-        rec.order(0)
-        threading.Timer(0.3, lambda: rec.order(256 * MIB)).start()
+        rec.order(0, then=lambda: rec.order(256 * MIB))
 
     at(rec, "forward", act)
     step()
@@ -330,12 +328,12 @@ def test_other_releases_answer_when_they_say(release: str, how: str) -> None:
     def reply(ack: Ack) -> None:
         when.append("in the microbatch" if orders._table is not None else "between")
         rec.acks.append((Budget(ack.epoch, 0), ack))
+        threading.Thread(target=rec.order, args=(256 * MIB,)).start()
 
     def act() -> None:
         orders.apply(Budget(1, 20 * MIB), reply)
         assert rec.acks == []
         assert orders.ceiling == 256 * MIB
-        threading.Timer(0.5, lambda: rec.order(256 * MIB)).start()
 
     at(rec, "forward", act)
     step()
@@ -380,8 +378,8 @@ def test_misprediction_is_caught_split_and_learned() -> None:
 
 def test_pace_zero_holds_training_at_a_block_until_its_lease_ends() -> None:
     rec, step = job()
-    rec.elastic.pace(Pace(0.0, "test", lease_ms=300))
     began = time.monotonic()
+    rec.elastic.pace(Pace(0.0, "test", lease_ms=300))
     step()
     assert time.monotonic() - began > 0.28
     rec.elastic.close()
@@ -412,11 +410,11 @@ def test_training_stops_at_the_next_block_of_either_pass(moment: str) -> None:
     at(rec, moment, act, runs=2)
     training = threading.Thread(target=step)
     training.start()
-    assert stopped.wait(10), f"training ran through its {moment} pass"
+    assert stopped.wait(60), f"training ran through its {moment} pass"
     assert len(blocks) == 1
     assert (elastic.hooks.table is None) == (moment == "backward")
     elastic.pace(GO)
-    training.join(30)
+    training.join(60)
     assert not training.is_alive()
     rec.elastic.close()
 
@@ -435,10 +433,10 @@ def test_order_that_needs_the_training_thread_is_met_while_it_yields() -> None:
     at(rec, "backward", lambda: elastic.pace(STILL))
     training = threading.Thread(target=step)
     training.start()
-    assert stopped.wait(10)
+    assert stopped.wait(60)
     resident = elastic.device.pool.resident()
     rec.order(resident // 2)  # only the end of the microbatch can meet it
-    training.join(30)
+    training.join(60)
     assert not training.is_alive(), "the order waited for a thread that yields"
     assert rec.acks[-1][1].held <= resident // 2
     assert rec.acks[-1][1].how == "finish"
@@ -454,8 +452,7 @@ def test_order_that_cannot_be_met_in_full_is_answered_with_what_stays(while_it_w
     pool.enable(before)
     assert pool.in_use() >= kept.nbytes
     if while_it_works:
-        at(rec, "forward", lambda: rec.order(0, within_us=5_000))
-        threading.Timer(0.5, lambda: rec.order(256 * MIB)).start()
+        at(rec, "forward", lambda: rec.order(0, within_us=5_000, then=lambda: rec.order(256 * MIB)))
         step()
     else:
         rec.order(0)

@@ -57,7 +57,7 @@ def loses_a_rank(rank: int, when: str) -> Any:
     """The second batch, with gradients of the first one there: rank 1 is killed in it."""
     model = net()
     rec = recorder(nn.parallel.DistributedDataParallel(model))
-    rec.elastic.meeting.silent_s = 2.5
+    rec.elastic.meeting.silent_s = 6.0
     loss = pair_loss(model)
     rec.elastic.backward(pair(rank), loss)
     before = state_of(model)
@@ -94,7 +94,7 @@ def test_a_rank_that_dies_is_named_and_the_batch_leaves_no_trace(when: str, text
         assert ranks == (1,), said
         assert said.startswith("elastic.backward rank 1: " + text)
         assert said.endswith("; gradients, buffers and random state are as before the batch")
-        assert took < 20
+        assert took < 30
         assert same
 
 
@@ -202,7 +202,7 @@ def starves(rank: int, shared: bool) -> Any:
     if rank == 1:
         rec.order(0)
         if not shared:
-            threading.Timer(0.5, rec.order, (64 * MIB,)).start()
+            threading.Timer(2.0, rec.order, (64 * MIB,)).start()
     model.zero_grad()
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     rec.elastic.backward(batch(2), loss, shared=shared, scaler=scaler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_storm_of_orders_changes_no_bit_of_a_chunked_tail(chunk: int, tied: bool
     other = twin(model)
     rec = attached(model, budget=64 * MIB, tail=chunk)
     rec.elastic.memory.observe(32, 24 * MIB)
-    for i in range(4):
+    for i in rec.batches(4):
         batch = torch.randint(0, 256, (32, 65))
         torch.manual_seed(100 + i)
         rec.parts.clear()
@@ -85,8 +86,6 @@ def test_storm_of_orders_changes_no_bit_of_a_chunked_tail(chunk: int, tied: bool
         assert torch.equal(after, torch.get_rng_state())
         same_gradients(model, other, f"in batch {i}")
         model.zero_grad()
-    stats = rec.elastic.stats
-    assert stats.dropped + stats.discards > 0, "the storm never bit"
 
 
 @pytest.mark.parametrize("name", [name for name in ONE_PASS if name not in ("gradient penalty", "user checkpointing")])
@@ -171,18 +170,16 @@ def test_autocast_and_dropout_in_blocks_and_tail() -> None:
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 return model(ids)
 
-        torch.manual_seed(8)
-        batch = torch.randint(0, 256, (45, 65))
-        if stormy:
-            with rec.storm(3, 2 * MIB, 12 * MIB, gap=(0.0002, 0.004)):
+        for i in rec.batches(1) if stormy else range(1):
+            torch.manual_seed(8)
+            batch = torch.randint(0, 256, (45, 65))
+            model.zero_grad()
+            rec.parts.clear()
+            with rec.storm(3 + i, 2 * MIB, 12 * MIB, gap=(0.0002, 0.004)) if stormy else nullcontext():
                 rec.elastic.backward(batch, loss_fn)
-        else:
-            rec.elastic.backward(batch, loss_fn)
+            assert rec.parts == [16, 16, 13]
         found.append([p.grad.clone() for p in model.parameters()])
-        assert rec.parts == [16, 16, 13]
-        bites = rec.elastic.stats.dropped + rec.elastic.stats.discards
         rec.elastic.close()
-    assert bites > 0, "the storm never bit"
     assert all(map(torch.equal, *found))
 
 
