@@ -26,9 +26,13 @@ func runWith(ctx context.Context, out io.Writer, cfg Config, settle time.Duratio
 			return err
 		}
 	}
+	w, err := openWatch(ctx, cfg, settle)
+	if err != nil {
+		return err
+	}
 	// It may be minutes until there is more to say.
 	fmt.Fprintf(out, "measuring: %d requests of warm-up, then %d one at a time\n", cfg.WarmUp, len(cfg.cells())*cfg.Runs)
-	r, err := take(ctx, cfg, settle)
+	r, err := take(ctx, cfg, w)
 	if err != nil {
 		return err
 	}
@@ -38,12 +42,8 @@ func runWith(ctx context.Context, out io.Writer, cfg Config, settle time.Duratio
 	return r.write(out)
 }
 
-// take measures and summarises.
-func take(ctx context.Context, cfg Config, settle time.Duration) (Result, error) {
-	w, err := openWatch(ctx, cfg, settle)
-	if err != nil {
-		return Result{}, err
-	}
+// take measures and summarises; it closes w.
+func take(ctx context.Context, cfg Config, w *watch) (Result, error) {
 	c := newClient(cfg)
 	all, err := measure(ctx, cfg, c, w)
 	c.close()

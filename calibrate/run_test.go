@@ -94,7 +94,11 @@ func TestLullsOwnAddressIsRefused(t *testing.T) {
 		_, _ = io.WriteString(w, `{"error":{"code":"`+engine.CodeOwnAddress+`"}}`)
 	}))
 	defer asked.Close()
-	err := Run(t.Context(), &strings.Builder{}, quick(asked.URL))
+	var out strings.Builder
+	err := Run(t.Context(), &out, quick(asked.URL))
+	if out.Len() > 0 {
+		t.Errorf("it prints %q before it says so, want nothing: nothing is measured", out.String())
+	}
 	want := "calibrate: --upstream: " + asked.URL + ": it is Lull's own address, want the LLM server's (engines[].url of that Lull's config); nothing is measured"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
