@@ -12,37 +12,22 @@ import (
 	"github.com/lull-project/lull/size"
 )
 
-// poolMoves is the longest that a whole pool may take to go or to come back.
-// Shorter takes a large one for stuck, longer keeps a request waiting for a
-// server that hangs.
-const poolMoves = time.Minute
-
 // poolUndone is how long an undone release may take before it is left to the next
 // reading: a stop waits for it.
 const poolUndone = 5 * time.Second
-
-// poolRests is how long a server that did not let its pool go is not asked again:
-// each try holds up what comes meanwhile by some milliseconds, and a device that
-// cannot do it never will.
-const poolRests = 30 * time.Second
 
 // wakeUp maps the pool again and, since all is there then, goes on with requests.
 const wakeUp = "/wake_up?tags=kv_cache"
 
 // vllmSleep is a stock vLLM with its sleep mode switched on (--enable-sleep-mode,
 // VLLM_SERVER_DEV_MODE=1): its KV pool can go as a whole while no request is
-// there, and come back. What it cached is lost by that; weights stay. A bound of
-// 0 lets the pool go, any other has it all.
+// there, and come back. What it cached is lost by that; weights stay.
 type vllmSleep struct {
 	*vllm
 	slow *client // for what takes as long as the pool is large
+	pool wholePool
 
-	moving sync.Mutex // held while the pool goes or comes back
 	mu     sync.Mutex
-	epoch  uint64 // of the last order that it obeyed
-	let    bool   // that order let the pool go
-	kept   error  // why the pool did not go, until then
-	then   time.Time
 	frozen bool // paused by us and neither released nor resumed: undone as soon as it answers
 	asked  bool // whether it was paused when it was first read
 	paused bool
@@ -53,7 +38,7 @@ var _ Bounder = (*vllmSleep)(nil)
 func newVLLMSleep(c Config) *vllmSleep {
 	patient := c
 	patient.Timeout = max(c.Timeout, poolMoves)
-	return &vllmSleep{vllm: newVLLM(c), slow: newClient(patient)}
+	return &vllmSleep{vllm: newVLLM(c), slow: newClient(patient), pool: wholePool{now: c.Now}}
 }
 
 // Capabilities: the whole pool or none of it.
@@ -68,36 +53,24 @@ func (e *vllmSleep) Close() error {
 }
 
 // Observe reads the pool's logical use and whether it is there. A pause that could
-// not be undone is undone first. While the pool moves it only reads: what it sees
-// then may be of before, and says nothing about an order.
-func (e *vllmSleep) Observe(ctx context.Context) (Sample, error) {
-	still := e.moving.TryLock()
-	if still {
-		defer e.moving.Unlock()
-		if err := e.thaw(ctx, e.client); err != nil {
-			return Sample{}, err
-		}
-	}
-	s, err := e.look(ctx)
-	if !still {
-		e.mu.Lock()
-		s.BoundEpoch = e.epoch
-		e.mu.Unlock()
-	}
-	return s, err
+// not be undone is undone first.
+func (e *vllmSleep) Observe(ctx context.Context) (Sample, error) { return e.pool.observe(ctx, e) }
+
+// SetBound lets the pool go for a bound of 0 and has it back for any other. A pool
+// that does not go (a request came meanwhile, or this vLLM cannot) stays, and the
+// server goes on: the error says which.
+func (e *vllmSleep) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (Sample, error) {
+	return e.pool.order(ctx, e, epoch, b)
 }
 
-// look is Observe without a care for who moves the pool.
+func (e *vllmSleep) tidy(ctx context.Context) error { return e.thaw(ctx, e.client) }
+
 func (e *vllmSleep) look(ctx context.Context) (Sample, error) {
 	s, state, err := e.state(ctx)
 	if err != nil {
 		return Sample{}, err
 	}
-	e.mu.Lock()
-	if e.let == (state == poolGone) {
-		s.BoundEpoch = e.epoch // else it restarted, or somebody else moved it
-	}
-	e.mu.Unlock()
+	s.BoundEpoch = e.pool.shown(state == poolGone)
 	switch state {
 	case poolGone:
 		s.Held, s.Needed, s.Bound, s.UsageFrac = 0, 0, 0, 0
@@ -125,80 +98,32 @@ func (e *vllmSleep) state(ctx context.Context) (Sample, sleepState, error) {
 	return s, state, nil
 }
 
-// pausedNote asks once whether the server stands still with its pool there: a
-// sidecar that was killed in the middle of a release leaves it so, and so may its
-// operator, whose pause is not Lull's to end.
+// pausedNote says whether the server stands still with its pool there: a sidecar
+// that was killed in the middle of a release leaves it so, and so may its operator,
+// whose pause is not Lull's to end. It is asked once, and not while Lull itself
+// pauses it.
 func (e *vllmSleep) pausedNote(ctx context.Context) string {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.asked {
+	asked, paused := e.asked || e.frozen, e.paused
+	e.mu.Unlock()
+	if !asked {
 		var got struct {
 			Paused bool `json:"is_paused"`
 		}
 		if err := e.getJSON(ctx, "/is_paused", &got); errors.Is(err, ErrUnreachable) {
 			return ""
 		}
-		e.asked, e.paused = true, got.Paused
+		e.mu.Lock()
+		if !e.asked && !e.frozen {
+			e.asked, e.paused = true, got.Paused
+		}
+		paused = e.paused
+		e.mu.Unlock()
 	}
-	if e.paused {
+	if paused {
 		return "it was paused when Lull first read it, by somebody else or by a sidecar that was killed: requests wait until POST /resume"
 	}
 	return ""
-}
-
-// SetBound lets the pool go for a bound of 0 and has it back for any other. A pool
-// that does not go (a request came meanwhile, or this vLLM cannot) stays, and the
-// server goes on: the error says which.
-func (e *vllmSleep) SetBound(ctx context.Context, epoch uint64, b size.Bytes) (Sample, error) {
-	e.moving.Lock()
-	defer e.moving.Unlock()
-	e.mu.Lock()
-	stale := epoch < e.epoch
-	e.mu.Unlock()
-	if stale {
-		return Sample{}, fmt.Errorf("engine %s: set bound epoch=%d to %v: %w; the engine keeps its bound", e.name, epoch, b, ErrStaleEpoch)
-	}
-	move := e.restore
-	if b == 0 {
-		move = e.release
-	}
-	if err := move(ctx); err != nil {
-		return Sample{}, fmt.Errorf("set bound epoch=%d to %v: %w", epoch, b, err)
-	}
-	e.mu.Lock()
-	e.epoch, e.let = epoch, b == 0
-	e.paused = false // it moved by our word since
-	e.mu.Unlock()
-	s, err := e.look(ctx)
-	if err != nil {
-		return Sample{}, fmt.Errorf("set bound epoch=%d to %v: %w", epoch, b, err)
-	}
-	if gone := s.Held == 0; gone != (b == 0) {
-		err = fmt.Errorf("engine %s: set bound epoch=%d to %v: it agreed, and then showed %v held; its pool counts as held", e.name, epoch, b, s.Held)
-		if b == 0 {
-			e.freeze(true)
-			err = errors.Join(err, e.undo(ctx))
-		}
-		return Sample{}, err
-	}
-	return s, nil
-}
-
-// release lets the pool go, unless the server has lately refused that.
-func (e *vllmSleep) release(ctx context.Context) error {
-	e.mu.Lock()
-	kept, rests := e.kept, e.now().Before(e.then)
-	e.mu.Unlock()
-	if rests {
-		return fmt.Errorf("not tried again within %v: %w", poolRests, kept)
-	}
-	err := e.letGo(ctx)
-	if err != nil {
-		e.mu.Lock()
-		e.kept, e.then = err, e.now().Add(poolRests)
-		e.mu.Unlock()
-	}
-	return err
 }
 
 // letGo pauses, lets the pool go, and undoes the pause where it does not. vLLM
@@ -221,7 +146,7 @@ func (e *vllmSleep) letGo(ctx context.Context) error {
 	_, err = e.slow.do(ctx, http.MethodPost, "/pause?mode=keep", nil)
 	if err == nil {
 		if _, err = e.slow.do(ctx, http.MethodPost, "/release_kv_cache_memory", nil); err == nil {
-			e.freeze(false) // it is paused for good reason now, and wakes by an order
+			e.moved() // it is paused for good reason now, and wakes by an order
 			return nil
 		}
 	}
@@ -252,12 +177,14 @@ func (e *vllmSleep) restore(ctx context.Context) error {
 	if got.Status != "awake" {
 		return fmt.Errorf("engine %s: %s%s: its pool did not come back: got status %q, want awake", e.name, e.base, wakeUp, got.Status)
 	}
+	e.moved()
 	return nil
 }
 
-// undo is thaw for a caller that may have given up: the requests must go on all
-// the same.
+// undo is thaw, of a server that is surely to go on, for a caller that may have
+// given up: the requests must go on all the same.
 func (e *vllmSleep) undo(ctx context.Context) error {
+	e.freeze(true)
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), poolUndone)
 	defer stop()
 	return e.thaw(ctx, e.slow)
@@ -280,12 +207,19 @@ func (e *vllmSleep) thaw(ctx context.Context, by *client) error {
 	if err != nil && !endpoint.NobodyListens(err) {
 		return fmt.Errorf("it is paused by Lull and was not resumed: %w", err)
 	}
-	e.freeze(false)
+	e.moved()
 	return nil
 }
 
 func (e *vllmSleep) freeze(on bool) {
 	e.mu.Lock()
 	e.frozen = on
+	e.mu.Unlock()
+}
+
+// moved says that the server stands still, or goes on, by Lull's word.
+func (e *vllmSleep) moved() {
+	e.mu.Lock()
+	e.frozen, e.paused = false, false
 	e.mu.Unlock()
 }

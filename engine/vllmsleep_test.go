@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type sleeper struct {
 	stuck             string // status of wake_up in place of awake
 	silent, unmetered bool   // agrees and does nothing; has no gauge of sleep
 	before            func(path string)
+	hang              func(path string, gaveUp <-chan struct{})
 }
 
 func newSleeper(t *testing.T) *sleeper {
@@ -40,6 +42,9 @@ func newSleeper(t *testing.T) *sleeper {
 func (s *sleeper) serve(w http.ResponseWriter, r *http.Request) {
 	if s.before != nil {
 		s.before(r.URL.Path)
+	}
+	if s.hang != nil {
+		s.hang(r.URL.Path, r.Context().Done())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,5 +351,50 @@ func TestVLLMSleepReadingsDisturbNoReleaseUnderWay(t *testing.T) {
 		if got, want := s.posted(), []string{"/pause?mode=keep", "/release_kv_cache_memory"}; !slices.Equal(got, want) {
 			t.Errorf("got %v posted, want %v", got, want)
 		}
+	}
+}
+
+// TestVLLMSleepReadingsDoNotWaitForTheQuestionWhetherItIsPaused: a server may be slow
+// to answer that.
+func TestVLLMSleepReadingsDoNotWaitForTheQuestionWhetherItIsPaused(t *testing.T) {
+	s := newSleeper(t)
+	reached, read := make(chan struct{}), make(chan struct{})
+	var asked atomic.Bool
+	s.hang = func(path string, gaveUp <-chan struct{}) {
+		if path != "/is_paused" || !asked.CompareAndSwap(false, true) {
+			return
+		}
+		close(reached)
+		select {
+		case <-read:
+		case <-gaveUp:
+			t.Error("a second reading waited for the first one's question")
+		}
+	}
+	e := open(t, Config{Kind: KindVLLMSleep, URL: s.URL, BytesPerToken: size.KiB, Timeout: 20 * time.Second})
+	done := make(chan error, 1)
+	go func() { _, err := e.Observe(t.Context()); done <- err }()
+	<-reached
+	if got, err := e.Observe(t.Context()); err != nil || got.Held != sleeperPool {
+		t.Errorf("got %+v, %v, want the pool as it is", got, err)
+	}
+	close(read)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVLLMSleepKeepsTheNoteOfSomebodyElsesPause: an order for the pool that is there
+// resumes nothing.
+func TestVLLMSleepKeepsTheNoteOfSomebodyElsesPause(t *testing.T) {
+	s := newSleeper(t)
+	s.paused = true
+	e := openSleeper(t, s)
+	if _, err := e.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.SetBound(t.Context(), 1, sleeperPool)
+	if err != nil || !s.paused || !strings.Contains(got.Note, "requests wait until POST /resume") {
+		t.Errorf("got %+v, %v, paused %t, want that it stands still, and says so", got, err, s.paused)
 	}
 }
