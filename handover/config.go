@@ -96,6 +96,14 @@ type EngineConfig struct {
 	// pool goes: what it cached goes too, and the next request waits until the pool
 	// is back. 0 means 30 s.
 	Idle time.Duration
+	// Await is for a Whole engine that fails requests while its pool is gone (a model
+	// that is not loaded): how long one is held for the pool before it goes as it is. 0
+	// means that the engine keeps requests until its pool is back.
+	Await time.Duration
+	// Warm is how many bytes of idle pools a Server keeps: of its Whole engines, those
+	// that expect most requests. All engines of a Server have the same.
+	Server string
+	Warm   Bytes
 	// Preempts says that the engine preempts running requests when short.
 	Preempts bool
 	// AllocDelay is the engine's own arrival → allocation delay, during which a
@@ -215,6 +223,12 @@ func (c Config) validateParties() error {
 		}
 		if e.Whole && e.Fence != FenceHard {
 			return fmt.Errorf("engines.%s.fence: got %v for an engine that gives its pool whole, want hard", e.ID, e.Fence)
+		}
+		if e.Await > 0 && !e.Whole {
+			return fmt.Errorf("engines.%s.await: got %v for an engine whose pool does not go whole, want none", e.ID, e.Await)
+		}
+		if e.Await < 0 || e.Warm < 0 {
+			return fmt.Errorf("engines.%s.await, warm: got %v, %v, want 0 or more", e.ID, e.Await, e.Warm)
 		}
 		if e.Idle < 0 {
 			return fmt.Errorf("engines.%s.idle: got %v, want 0 or more", e.ID, e.Idle)

@@ -37,6 +37,9 @@ type engine struct {
 	short              Bytes    // what waiting requests lack under the bound
 	missed             Bytes    // the bound that they need; 0 when nothing is short
 
+	restUntil At   // a pool that could not be moved stays as it is until then
+	rests     bool // that is now
+
 	delay    allocDelay
 	ins      insurance
 	prefixes prefixes

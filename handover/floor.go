@@ -66,8 +66,8 @@ func (h *Handover) lowerForFloor(d *device, lack Bytes) Bytes {
 		spare := (e.bound - e.target).FloorTo(e.block())
 		if e.cfg.Whole {
 			spare = e.some(e.bound - e.target)
-			if !e.calm || h.now < e.calmUntil {
-				continue // its lull is not over
+			if !e.calm || h.now < e.calmUntil || h.warm(e) {
+				continue // its lull is not over, or it stays
 			}
 		}
 		if lack <= got || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced || e.down {

@@ -31,7 +31,7 @@ func (h *Handover) lowerBound(e *engine) {
 		e.calm, e.calmUntil, e.calmMost = true, h.now+h.settling(e), e.lend
 	}
 	e.calmMost = max(e.calmMost, e.lend)
-	if h.now < e.calmUntil || e.bound-e.calmMost < h.cfg.Quantum || !h.wantedBeside(e) {
+	if h.now < e.calmUntil || e.bound-e.calmMost < h.cfg.Quantum || !h.wantedBeside(e) || h.warm(e) {
 		return
 	}
 	h.setBound(e, e.calmMost, "lend")

@@ -49,6 +49,9 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 		h.fenceEngine(e, s.Bound)
 	case e.epoch > 0 && s.BoundEpoch == e.epoch && !e.settled && s.Bound > 0:
 		e.boundConfirmed(h.now, s.Bound, s.Held)
+	case e.lost(s):
+		e.confirmed = 0
+		h.setBound(e, e.bound, "fence")
 	case e.keepsEpochs && s.BoundEpoch == 0 && s.Bound > e.bound:
 		// It restarted between two samples and forgot its bound. What it mapped is in
 		// held; what it may map until it hears is a risk of one round trip.
@@ -99,6 +102,9 @@ func (h *Handover) onEngineDown(d EngineDown) {
 		return
 	}
 	e.down, e.fenced, e.seen, e.calm = true, false, false, false
+	if e.cfg.Await > 0 {
+		e.confirmed = 0 // who knows what it has when it is back
+	}
 	e.short, e.missed, e.needed, e.unexplained = 0, 0, 0, [2]Bytes{}
 }
 
@@ -131,6 +137,10 @@ func (h *Handover) onBoundSet(s BoundSet) {
 func (h *Handover) onBoundFailed(f BoundFailed) {
 	e := h.engine(f.Engine)
 	if e == nil || e.down || f.Epoch != e.epoch || e.settled {
+		return
+	}
+	if e.cfg.Await > 0 && !e.rests {
+		h.giveUp(e)
 		return
 	}
 	if e.cfg.Whole && e.bound == 0 {

@@ -25,8 +25,7 @@ func (h *Handover) forecast(e *engine) {
 	}
 	demand = max(demand, e.missed)
 	if e.cfg.Whole {
-		e.target = e.clamp(demand) // what comes later is awaited by the lull
-		e.lend = e.target
+		h.aimWhole(e, demand)
 		return
 	}
 	expected := e.pred.Demand(h.now, lookSettled, 0.5) + e.foreign()
@@ -149,6 +148,7 @@ func (h *Handover) shrinkForNeed() {
 		d.limit.spend(most - left)
 		d.limit.empty = most > 0 && left == most
 		h.squeeze(d, short-most+left-lot-need)
+		h.evict(d, left)
 	}
 	for _, j := range h.jobs {
 		if t := j.wanted(); t != nil {
@@ -190,7 +190,10 @@ func (h *Handover) why(d *device) string {
 // suspended, since suspending costs it the microbatch or a long wait and its
 // engine a slow handover.
 func (e *engine) must() Bytes {
-	return e.all(min(max(e.pred.Need()+e.foreign(), e.missed, e.largest), e.cfg.Pool))
+	if e.rests {
+		return e.bound
+	}
+	return e.all(min(max(e.pred.Need()+e.foreign(), e.missed, e.largest, e.live()), e.cfg.Pool))
 }
 
 // takeFrom plans shrinks of the trainers on d for short bytes: first above
@@ -276,7 +279,7 @@ func (h *Handover) raiseBounds() {
 	}
 	for _, e := range h.engines {
 		want := max(e.lend, e.ins.upTo)
-		if !h.beside(e) {
+		if !h.beside(e) && !e.leaving() {
 			want = e.cfg.Pool
 		}
 		h.wishUpTo(e, want)

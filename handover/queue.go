@@ -33,7 +33,7 @@ func (h *Handover) answerArrival() {
 	case r == nil:
 	case !h.harmful(r.engine):
 		h.emit(Release{ID: r.id, Outcome: OutcomeForwarded})
-	case r.slack == 0: // it cannot wait
+	case r.slack == 0 && !h.away(r.engine): // it cannot wait
 		h.goUnconfirmed(r)
 	case len(h.queue) >= h.cfg.QueueLimit:
 		h.refuseFull(r)
@@ -46,9 +46,13 @@ func (h *Handover) answerArrival() {
 // that waiting avoids. An arena engine that lacks memory aborts. An engine that
 // preempts throws running requests' work away when their growth and this need
 // exceed its bound; waiting helps when an order is owed that will take longer
-// than the engine itself takes to allocate. Any other engine queues by itself.
+// than the engine itself takes to allocate. One that fails requests without its
+// pool fails this one. Any other engine queues by itself.
 func (h *Handover) harmful(e *engine) bool {
-	if !h.holds(e) || e.needsRoom() <= e.usable() {
+	if h.away(e) {
+		return true
+	}
+	if !h.holds(e) || e.covers(e.needsRoom()) {
 		return false
 	}
 	return e.cfg.Fence == FenceArena || h.owed(e)
@@ -85,10 +89,13 @@ func (h *Handover) owed(e *engine) bool {
 }
 
 // hold parks a request until its need is covered; no longer than its slack,
-// and while an order is owed no longer than the order's deadline.
+// and while an order is owed no longer than the order's deadline. One that would
+// fail waits as long as its engine's config says.
 func (h *Handover) hold(r *request) {
 	wait := r.slack
-	if h.owed(r.engine) {
+	if h.away(r.engine) {
+		wait = r.engine.cfg.Await
+	} else if h.owed(r.engine) {
 		wait = min(wait, h.cfg.AckWithin)
 	}
 	r.held, r.dueAt = true, h.now+wait
@@ -138,10 +145,10 @@ func (h *Handover) serveQueue() {
 			need -= a.live.Held()
 		}
 		switch {
-		case need <= e.usable() && !h.blocked(r):
+		case e.covers(need) && !h.blocked(r):
 			h.unqueue(r)
 			h.emit(Release{ID: r.id, Outcome: OutcomeHeldForwarded})
-		case h.now >= r.dueAt:
+		case h.now >= r.dueAt, h.hopeless(e):
 			h.goUnconfirmed(r)
 		}
 	}

@@ -143,6 +143,7 @@ func (s *scenario) config(t *testing.T, d *datadriven.TestData) string {
 			BytesPerToken: 64 * size.KiB, BlockTokens: 32, MaxModelLen: 4096, MinBound: a.bytes(t, "min", 0),
 			Preempts: a.or("preempts", "true") == "true", AllocDelay: a.duration(t, "alloc_delay", 2*ms),
 			MapAhead: a.duration(t, "map_ahead", 0), Whole: a.or("whole", "false") == "true", Idle: a.duration(t, "idle", 0),
+			Await: a.duration(t, "await", 0), Server: "s", Warm: a.bytes(t, "warm", 0),
 		})
 	}
 	h, err := New(c)
@@ -199,7 +200,11 @@ func (s *scenario) bringUp(t *testing.T, a args) {
 	for now < a.duration(t, "until", time.Second) {
 		now += 10 * ms
 		for _, e := range s.h.engines {
-			auto(s.h.Step(EngineSeen{At: now, Engine: e.cfg.ID}))
+			seen := EngineSeen{At: now, Engine: e.cfg.ID}
+			if e.cfg.Await > 0 { // one that has nothing has lost it
+				seen.Held, seen.Evictable, seen.Bound, seen.BoundEpoch = e.bound, e.bound, e.bound, e.epoch
+			}
+			auto(s.h.Step(seen))
 		}
 	}
 }

@@ -1,11 +1,16 @@
 package handover
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Engines whose pool moves whole (EngineConfig.Whole): a stock vLLM that lets its
 // KV cache go while nobody asks it anything, and maps it again for the next
-// request. That takes them far longer than a bound takes others, and loses what
-// they cached, so only a long lull is worth it, and nothing is kept in reserve.
+// request; a model of a Triton that is unloaded and loaded again. That takes them
+// far longer than a bound takes others, and loses what they cached, so only a long
+// lull is worth it, and nothing is kept in reserve.
 
 // wholeIdle is the default of EngineConfig.Idle. Shorter lends more and makes
 // more requests wait for a pool, longer the reverse.
@@ -40,4 +45,115 @@ func (e *engine) part(spare, lack Bytes) Bytes {
 // what was configured, and two mean gaps between arrivals, as for any bound.
 func (h *Handover) lull(e *engine) time.Duration {
 	return max(e.cfg.Idle, h.worthMoving(), time.Duration(min(e.gaps(), time.Hour.Seconds())*float64(time.Second)))
+}
+
+// aimWhole sets the targets of an engine whose pool moves whole: what comes later
+// is awaited by the lull. A pool that could not be moved stays where it is for a
+// while.
+func (h *Handover) aimWhole(e *engine, demand Bytes) {
+	e.rests = h.now < e.restUntil
+	e.target = e.clamp(max(demand, e.live()))
+	if e.rests {
+		e.target = e.bound
+	}
+	e.lend = e.target
+}
+
+// live is not 0 while an engine whose pool moves whole has a request, whatever little
+// that needs.
+func (e *engine) live() Bytes {
+	if e.cfg.Whole && len(e.requests) > 0 {
+		return 1
+	}
+	return 0
+}
+
+// covers says that the engine's confirmed bound is enough for a need: a whole pool
+// is for any, since no more comes.
+func (e *engine) covers(need Bytes) bool {
+	return need <= e.usable() || e.cfg.Whole && e.usable() >= e.cfg.Pool
+}
+
+// away says that the engine would fail a request, since its pool is gone, and that
+// the pool can be awaited.
+func (h *Handover) away(e *engine) bool {
+	return e.cfg.Await > 0 && h.cfg.Mode != ModeStatic && e.epoch > 0 && !e.down && !e.rests && e.usable() < e.cfg.Pool
+}
+
+// hopeless says that the pool that requests of the engine wait for does not come
+// soon: it is down, or the pool could not be moved.
+func (h *Handover) hopeless(e *engine) bool {
+	return e.cfg.Await > 0 && !e.covers(e.cfg.Pool) && !h.away(e)
+}
+
+// lost says that the engine's pool is gone by nobody's order: it restarted between
+// two samples, or somebody else took the pool away.
+func (e *engine) lost(s EngineSeen) bool {
+	return e.cfg.Await > 0 && e.settled && e.bound > 0 && s.Held == 0 && s.BoundEpoch == 0
+}
+
+// giveUp takes back an order to an engine that could not move its pool, and leaves
+// the pool there for a while. Requests go to it as they are: with its pool it serves
+// them, without it it says itself why not.
+func (h *Handover) giveUp(e *engine) {
+	e.restUntil, e.rests = h.now+wholeIdle, true
+	back := e.cfg.Pool
+	if e.bound > 0 {
+		back = 0
+	}
+	h.setBound(e, back, "undo")
+}
+
+// warm says that an idle pool stays there for the next request: those of its server
+// that expect most requests do, as far as EngineConfig.Warm goes.
+func (h *Handover) warm(e *engine) bool {
+	if e.cfg.Warm < e.cfg.Pool {
+		return false
+	}
+	idle := coldest(h.engines)
+	slices.Reverse(idle)
+	left := e.cfg.Warm
+	for _, x := range idle {
+		if x.cfg.Server != e.cfg.Server || x.cfg.Pool > left {
+			continue
+		}
+		if x == e {
+			return true
+		}
+		left -= x.cfg.Pool
+	}
+	return false
+}
+
+// coldest are those engines whose pools are there and wanted by no request, the one
+// that expects fewest requests first, of those alike the last of the config.
+func coldest(all []*engine) []*engine {
+	var idle []*engine
+	for _, e := range slices.Backward(all) {
+		if e.cfg.Whole && e.bound > 0 && e.target == 0 && !e.down {
+			idle = append(idle, e)
+		}
+	}
+	slices.SortStableFunc(idle, func(a, b *engine) int { return cmp.Compare(a.pred.PerSecond(), b.pred.PerSecond()) })
+	return idle
+}
+
+// leaving says that the engine's pool is on its way out.
+func (e *engine) leaving() bool { return e.cfg.Whole && e.bound == 0 && !e.settled }
+
+// evict lets pools go that no request wants, where others of the device are lacking
+// bytes that training cannot give.
+func (h *Handover) evict(d *device, lack Bytes) {
+	for _, e := range d.engines {
+		lack -= e.kv() - e.bound // on its way
+	}
+	for _, e := range coldest(d.engines) {
+		if lack <= 0 {
+			return
+		}
+		if e.settled && e.fenced {
+			lack -= e.kv()
+			h.setBound(e, 0, "evict")
+		}
+	}
 }

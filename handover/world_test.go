@@ -104,6 +104,9 @@ func newWorld(t *rapid.T) *world {
 		}
 		if e.Fence == FenceHard && rapid.IntRange(0, 3).Draw(t, "whole") == 0 {
 			e.Whole, e.Idle = true, 200*ms
+			if rapid.Bool().Draw(t, "refuses") { // a model of a server
+				e.Await, e.Server, e.Warm = 300*ms, "s", Bytes(rapid.IntRange(0, 2).Draw(t, "warm"))*200*mib
+			}
 		}
 		if len(devices) == 2 && rapid.Bool().Draw(t, "one device") {
 			e.Devices = devices[i%2 : i%2+1]
@@ -220,7 +223,7 @@ func (w *world) take(a Action) {
 		}
 		e.orders = append(e.orders, a)
 	case Hold:
-		if _, twice := w.held[a.ID]; twice || w.cfg.Hold == HoldNever {
+		if _, twice := w.held[a.ID]; twice || w.cfg.Hold == HoldNever && w.h.requests[a.ID].engine.cfg.Await == 0 {
 			w.t.Fatalf("%s held (twice: %v, mode %s)", a.ID, twice, w.cfg.Hold)
 		}
 		w.held[a.ID] = w.now
@@ -266,6 +269,11 @@ func (w *world) checkConfirmed(a HandoverDone) {
 
 func (w *world) checkRelease(a Release) {
 	_, held := w.held[a.ID]
+	if r := w.h.requests[a.ID]; r != nil && a.Outcome != OutcomeForwardedUnconfirmed {
+		if e := r.engine; e.cfg.Await > 0 && e.epoch > 0 && !e.down && !e.rests && e.usable() < e.cfg.Pool && w.cfg.Mode != ModeStatic {
+			w.t.Fatalf("%s is %s while the pool that it needs is not there", a.ID, a.Outcome)
+		}
+	}
 	switch a.Outcome {
 	case OutcomeForwarded:
 		if held {
@@ -278,6 +286,9 @@ func (w *world) checkRelease(a Release) {
 	case OutcomeForwardedUnconfirmed:
 		if w.cfg.Owed != OwedFailOpen {
 			w.t.Fatalf("%s is %s although owed is %s", a.ID, a.Outcome, w.cfg.Owed)
+		}
+		if r := w.h.requests[a.ID]; r != nil && w.h.hopeless(r.engine) {
+			return // what it waits for does not come
 		}
 		if held && w.now < w.held[a.ID]+min(w.slack[a.ID], w.cfg.AckWithin) {
 			w.t.Fatalf("%s is %s before it was due", a.ID, a.Outcome)
