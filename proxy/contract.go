@@ -38,7 +38,7 @@ type EventObserver interface {
 type Request struct {
 	// ID is unique in this process; it is not the caller's X-Request-Id.
 	ID string
-	// Path is the URL path, Model the body's model (at most 128 bytes of it),
+	// Path is the URL path, Model the body's model, or the path's where that names it (at most 128 bytes of it),
 	// Engine the name of the upstream that would serve it.
 	Path, Model, Engine string
 	// Stream is the body's own word; whether the answer is a stream is decided by

@@ -14,6 +14,9 @@ type dialect interface {
 	typed(name []byte) meaning
 }
 
+// pathNamed is a dialect whose paths name the model that is asked for.
+type pathNamed interface{ model(path string) string }
+
 var dialects = [...]dialect{chat{}, completions{}, responses{}, messages{}, triton{}, ollama{}, llamacpp{}, sglang{}}
 
 func dialectOf(path string) dialect {

@@ -33,6 +33,12 @@ func (triton) path(p string) bool {
 	return rest == "generate" || rest == "generate_stream" || rest == "infer"
 }
 
+// model is NAME of the path, at most as much of it as of a body's; no body says it.
+func (triton) model(p string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(p, "/v2/models/"), "/")
+	return name[:min(len(name), len(jsonScan{}.buf))]
+}
+
 func (triton) request(parent node, key []byte) node {
 	switch parent {
 	case nodeRoot:

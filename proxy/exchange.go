@@ -120,6 +120,9 @@ func (x *exchange) read() (Request, *ending) {
 	}
 	req := Request{ID: x.rec.ID, Path: x.rec.Path, Engine: x.up.name, Sequences: 1, ArrivedAt: x.rec.Arrived}
 	scan.fill(&req)
+	if d, ok := x.d.(pathNamed); ok {
+		req.Model = d.model(x.r.URL.Path)
+	}
 	x.askUsage(scan)
 	x.rec.Model, x.rec.PromptBytes = req.Model, req.PromptBytes
 	x.rec.MaxTokens, x.rec.Sequences = req.MaxTokens, req.Sequences

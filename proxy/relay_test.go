@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +13,22 @@ import (
 	"testing"
 	"time"
 )
+
+func TestModelOfAPathIsTheRequests(t *testing.T) {
+	asked := make(chan Request, 1)
+	r := newRig(t, echo, withGate(gateFunc(func(_ context.Context, r Request) Verdict {
+		asked <- r
+		return Verdict{Forward: true}
+	})))
+	for path, want := range map[string]string{
+		"/v2/models/llm/infer": "llm", "/v2/models/a%20b/versions/3/generate": "a b", "/v2/models/" + strings.Repeat("x", 200) + "/infer": strings.Repeat("x", 128),
+	} {
+		text(t, r.post(path, `{"model":"another","text_input":"hi"}`))
+		if got, rec := <-asked, r.seen.record(t); got.Model != want || rec.Model != want {
+			t.Errorf("%s: got %q at the gate and %q in the record, want %q", path, got.Model, rec.Model, want)
+		}
+	}
+}
 
 func TestStreamIsRelayedByteForByteAndCounted(t *testing.T) {
 	parts := []string{": ping\n\n", roleChunk, chunk("a"), chunk("渐")[:60], chunk("渐")[60:], chunk("c"), usageChunk, doneChunk}
