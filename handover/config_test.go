@@ -33,6 +33,8 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		{func(c *Config) { c.Engines[0].Devices = []DeviceID{"x"} }, `engines.llm.devices: got "x", want one of the devices`},
 		{func(c *Config) { c.Engines[0].Whole, c.Engines[0].Fence = true, FenceArena }, `engines.llm.fence: got arena for an engine that gives its pool whole, want hard`},
 		{func(c *Config) { c.Engines[0].Idle = -1 }, `engines.llm.idle: got -1ns, want 0 or more`},
+		{func(c *Config) { c.Engines[0].Await = time.Second }, `engines.llm.await: got 1s for an engine whose pool does not go whole, want none`},
+		{func(c *Config) { c.Engines[0].Warm = -1 }, `engines.llm.await, warm: got 0s, -1B, want 0 or more`},
 		{func(c *Config) { c.Engines[0].Fence = 7 }, `engines.llm.fence: got 7, want hard, arena or static`},
 	} {
 		cfg := demoConfig()
