@@ -62,7 +62,7 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"segment's path":      {"engines: [{name: a, kind: kvcached, url: 'http://a:1', segment: kvcached_main}]", `engines[0].segment: got "kvcached_main", want /dev/shm/ and the server's KVCACHED_IPC_NAME (see docs/ENGINES.md)`},
 		"segment's kind":      {"engines: [{name: a, kind: vllm, url: 'http://a:1', segment: /dev/shm/x}]", `engines[0].segment: got "/dev/shm/x" for the kind vllm, want it for kvcached only`},
 		"idle of a lull":      {"engines: [{name: a, kind: vllm-sleep, url: 'http://a:1', idle: -1s}]", `engines[0].idle: got "-1s", want a duration such as 12ms or 10s`},
-		"idle's kind":         {"engines: [{name: a, kind: vllm, url: 'http://a:1', idle: 1m}]", `engines[0].idle: got 1m0s for the kind vllm, want it for vllm-sleep only: others lend what they have by parts`},
+		"idle's kind":         {"engines: [{name: a, kind: vllm, url: 'http://a:1', idle: 1m}]", `engines[0].idle: got 1m0s for the kind vllm, want it for vllm-sleep and for models of triton only: others lend what they have by parts`},
 		"whole pool's bound":  {"engines: [{name: a, kind: vllm-sleep, url: 'http://a:1', min_bound: 1GiB}]", `engines[0].min_bound: got 1.0GiB for the kind vllm-sleep, want none: its pool goes whole or not at all`},
 		"segment twice":       {"engines: [{name: a, kind: kvcached, url: 'http://a:1', segment: /dev/shm/x}, {name: b, kind: kvcached, url: 'http://a:2', segment: /dev/shm/x}]", `engines[1].segment: got "/dev/shm/x" again, want each engine's own`},
 		"tls in the clear":    {"engines: [{name: a, kind: vllm, url: 'http://a:1', tls: {ca: ca.pem}}]", `engines[0].tls: got settings for "http://a:1", want them for an https address only`},

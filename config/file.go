@@ -79,10 +79,17 @@ type Engine struct {
 	// AllocDelay is the engine's own delay from a request's arrival to its first
 	// KV block, during which a handover costs the request nothing.
 	AllocDelay time.Duration `koanf:"alloc_delay"`
-	// Idle is, for vllm-sleep, how long it must have been without a request before its
-	// pool is let go; 0 means 30 s. Shorter lends more, and more requests wait until
+	// Idle is, for vllm-sleep and for Models, how long it must have been without a request
+	// before its pool is let go; 0 means 30 s. Shorter lends more, and more requests wait until
 	// the pool is back.
 	Idle time.Duration `koanf:"idle"`
+	// Models are, for Triton, those of its models that Lull unloads in lulls and loads
+	// again for their next request; a request waits at most Await for that, 0 means 1
+	// minute. Warm is how many bytes of idle ones stay loaded: those that expect most
+	// requests.
+	Models []Model       `koanf:"models"`
+	Await  time.Duration `koanf:"await"`
+	Warm   size.Bytes    `koanf:"warm"`
 	// Page is lull-vllm's page, an absolute path that ends in .page; empty means
 	// /dev/shm/lull-UID/vllm.page, which is the plugin's default too.
 	Page string `koanf:"page"`
@@ -92,6 +99,13 @@ type Engine struct {
 	// MetricsURL is where Triton publishes its metrics; empty means port 8002 of the
 	// host of URL.
 	MetricsURL string `koanf:"metrics_url"`
+}
+
+// Model is one model of a server: its name there and what it takes of each device
+// while it is loaded.
+type Model struct {
+	Name  string     `koanf:"name"`
+	Bytes size.Bytes `koanf:"bytes"`
 }
 
 // Trainers is the control channel.

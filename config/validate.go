@@ -200,6 +200,13 @@ func (f File) validateEngines(kinds map[string]string) error {
 				key, id, kinds[id], e.Devices[0], kinds[e.Devices[0]])
 		}
 		names[e.Name] = true
+		for _, m := range e.Models {
+			if id := e.ModelID(m.Name); names[id] {
+				return fmt.Errorf("%s.models: got %q, which is an engine's name too, want another name for the engine", key, id)
+			} else {
+				names[id] = true
+			}
+		}
 	}
 	return nil
 }
@@ -222,8 +229,8 @@ func (e Engine) validate(key string) error {
 		return fmt.Errorf("%s.page: got %q, want an absolute path that ends in .page (see docs/VLLM.md)", key, e.Page)
 	case e.Kind == engine.KindKvcached && !filepath.IsAbs(e.Segment):
 		return fmt.Errorf("%s.segment: got %q, want /dev/shm/ and the server's KVCACHED_IPC_NAME (see docs/ENGINES.md)", key, e.Segment)
-	case e.Idle > 0 && e.Kind != engine.KindVLLMSleep:
-		return fmt.Errorf("%s.idle: got %v for the kind %s, want it for vllm-sleep only: others lend what they have by parts", key, e.Idle, e.Kind)
+	case e.Idle > 0 && e.Kind != engine.KindVLLMSleep && len(e.Models) == 0:
+		return fmt.Errorf("%s.idle: got %v for the kind %s, want it for vllm-sleep and for models of triton only: others lend what they have by parts", key, e.Idle, e.Kind)
 	case e.MinBound > 0 && e.Kind == engine.KindVLLMSleep:
 		return fmt.Errorf("%s.min_bound: got %v for the kind vllm-sleep, want none: its pool goes whole or not at all", key, e.MinBound)
 	case e.Segment != "" && e.Kind != engine.KindKvcached:
@@ -237,5 +244,5 @@ func (e Engine) validate(key string) error {
 	if err := e.TLS.Validate(at); err != nil {
 		return fmt.Errorf("%s.%w", key, err)
 	}
-	return nil
+	return e.validateModels(key)
 }

@@ -158,21 +158,26 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-// statusError reads what a server says of itself when it refuses.
+// statusError reads what a server says of itself when it refuses: an OpenAI-shaped
+// error, or one whose error is a text.
 func statusError(status int, b []byte) *StatusError {
 	var shaped struct {
-		Error struct {
-			Message string `json:"message"`
-			Code    any    `json:"code"` // some have a number there
-		} `json:"error"`
+		Error json.RawMessage `json:"error"`
 	}
-	const most = 200
+	var inner struct {
+		Message string `json:"message"`
+		Code    any    `json:"code"` // some have a number there
+	}
 	e := &StatusError{Code: status, Body: strings.Trim(start(b), `"`)}
 	if json.Unmarshal(b, &shaped) != nil {
 		return e
 	}
-	e.Word, _ = shaped.Error.Code.(string)
-	if m := shaped.Error.Message; m != "" {
+	if json.Unmarshal(shaped.Error, &inner) != nil && json.Unmarshal(shaped.Error, &inner.Message) != nil {
+		return e
+	}
+	e.Word, _ = inner.Code.(string)
+	const most = 200
+	if m := inner.Message; m != "" {
 		e.Body = strings.ToValidUTF8(m[:min(len(m), most)], "")
 	}
 	return e

@@ -55,6 +55,12 @@ type Config struct {
 	// MetricsURL is where Triton publishes its metrics; empty means port 8002 of
 	// URL's host.
 	MetricsURL string
+	// Models are those of a Triton's models that are loaded and unloaded: the server's
+	// sample leaves their bytes to them.
+	Models []Model
+	// Model is the one of them that is opened in the server's place; nil opens the
+	// server.
+	Model *Model
 	// Key goes to the server as a bearer token, and to no other address; it is never
 	// printed.
 	Key string
@@ -71,6 +77,13 @@ type Config struct {
 	// Transport carries the exchanges. Default one of the engine's own, which uses
 	// no proxy.
 	Transport http.RoundTripper
+}
+
+// Model is one model of a server and what it takes of each device while it is
+// loaded.
+type Model struct {
+	Name  string
+	Bytes size.Bytes
 }
 
 // DefaultConfig has every default that does not depend on the server.
@@ -113,6 +126,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("engine %s: metrics_url: %w", c.Name, meterWrong)
 	case c.Kind == KindKvcached && !filepath.IsAbs(c.Segment):
 		return fmt.Errorf("engine %s: segment: got %q, want the path of kvcached's segment, /dev/shm/ and its KVCACHED_IPC_NAME", c.Name, c.Segment)
+	case c.Model != nil && (c.Kind != KindTriton || c.Model.Name == "" || c.Model.Bytes <= 0):
+		return fmt.Errorf("engine %s: model: got %q of %v for the kind %s, want a name and more than 0, for triton only", c.Name, c.Model.Name, c.Model.Bytes, c.Kind)
 	case c.Timeout <= 0:
 		return fmt.Errorf("engine %s: timeout: got %v, want more than 0", c.Name, c.Timeout)
 	case c.Pool < 0 || c.BytesPerToken < 0 || c.BlockTokens < 0:

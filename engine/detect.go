@@ -109,16 +109,10 @@ func lookElsewhere(ctx context.Context, c *client, f found) (found, error) {
 // tritonModels lists the models that are loaded. The question is a POST all the
 // same; servers may restrict it.
 func (c *client) tritonModels(ctx context.Context) (list modelList, err error) {
-	const path = "/v2/repository/index"
-	a, err := c.do(ctx, http.MethodPost, path, []byte("{}"))
-	if err != nil {
-		return list, err
-	}
-	var index []struct{ Name, State string }
-	err = c.decode(path, a.body, &index)
-	for _, m := range index {
-		if m.State == "READY" {
-			list.add(m.Name, 0)
+	index, err := c.tritonIndex(ctx)
+	for _, v := range index {
+		if v.State == tritonReady {
+			list.add(v.Name, 0)
 		}
 	}
 	return list, err

@@ -46,6 +46,9 @@ type Capabilities struct {
 	// Whole: the bound is the whole pool or nothing, and nothing only while no
 	// request is there. Either way may take seconds.
 	Whole bool
+	// Refuses: while its pool is gone the server fails requests instead of keeping
+	// them.
+	Refuses bool
 	// Static: the pool was allocated at start and no byte of it moves; there is
 	// nothing to lend.
 	Static bool

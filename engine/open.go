@@ -32,6 +32,9 @@ func Open(ctx context.Context, c Config) (Engine, error) {
 	case KindSGLang:
 		return newSGLang(c), nil
 	case KindTriton:
+		if c.Model != nil {
+			return newTritonModel(c), nil
+		}
 		return newTriton(c), nil
 	case KindLlamaCPP:
 		return newLlamaCPP(c), nil

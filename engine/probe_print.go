@@ -115,6 +115,7 @@ func (r Report) printCan(b *bytes.Buffer) {
 var elastic = map[string]string{
 	KindVLLM:   "the plugin lull-vllm (docs/VLLM.md) or kvcached (docs/ENGINES.md) makes its memory move; so does its own sleep mode, whole and in long lulls (kind vllm-sleep, docs/ENGINES.md)",
 	KindSGLang: "kvcached (docs/ENGINES.md) makes its memory move",
+	KindTriton: "its models can be unloaded in lulls and loaded for their next request (models in lull.yaml, docs/ENGINES.md)",
 }
 
 // printPlan is what a sidecar would do.

@@ -16,6 +16,7 @@ const (
 	tritonPrefix    = "nv_inference_"
 	tritonSuccess   = "nv_inference_request_success"
 	tritonPending   = "nv_inference_pending_request_count"
+	tritonPinned    = "nv_pinned_memory_pool_total_bytes" // also where no model is loaded
 	tritonRTPrefix  = "nv_trt_llm_"
 	tritonRTBlocks  = "nv_trt_llm_kv_cache_block_metrics" // by kv_cache_block_type
 	tritonRTQueue   = "nv_trt_llm_request_metrics"        // by request_type
@@ -63,7 +64,7 @@ func (e *triton) Capabilities() Capabilities {
 // Observe reads the metrics. A server that lives without them is not down.
 func (e *triton) Observe(ctx context.Context) (Sample, error) {
 	e.meter.renew()
-	f, err := e.meter.metrics(ctx, tritonPrefix, tritonRTPrefix, tritonVLLM)
+	f, err := e.meter.metrics(ctx, tritonPrefix, tritonPinned, tritonRTPrefix, tritonVLLM)
 	if err != nil {
 		return Sample{}, e.blame(ctx, err)
 	}
@@ -74,7 +75,31 @@ func (e *triton) Observe(ctx context.Context) (Sample, error) {
 	if err != nil {
 		return Sample{}, fmt.Errorf("engine %s: %s/metrics: %w", e.name, e.meter.base, err)
 	}
-	return s, nil
+	return s, e.leave(ctx, &s)
+}
+
+// leave leaves the bytes of the models that are loaded and unloaded to them: what the
+// server itself has is what its process holds beyond those that are there.
+func (e *triton) leave(ctx context.Context, s *Sample) error {
+	if len(e.cfg.Models) == 0 {
+		return nil
+	}
+	index, err := e.tritonIndex(ctx)
+	if err != nil {
+		return err
+	}
+	s.Pool, s.Bound, s.Needed, s.Held = 0, 0, 0, 0
+	for _, m := range e.cfg.Models {
+		state, err := tritonState(index, m.Name)
+		if err != nil {
+			return fmt.Errorf("engine %s: %s%s: %w", e.name, e.base, tritonIndexPath, err)
+		}
+		if state != "" {
+			s.Held += m.Bytes
+		}
+	}
+	s.Evictable = s.Held // in its own books nobody needs it
+	return nil
 }
 
 // blame tells a dead server from a dead metrics port.
@@ -92,7 +117,7 @@ func (e *triton) blame(ctx context.Context, err error) error {
 
 // tritonSample adds what Triton's metrics say to s.
 func tritonSample(s *Sample, f families) error {
-	if len(f[tritonSuccess].GetMetric())+len(f[tritonRTBlocks].GetMetric())+len(f[tritonRTQueue].GetMetric()) == 0 {
+	if len(f[tritonSuccess].GetMetric())+len(f[tritonPinned].GetMetric())+len(f[tritonRTBlocks].GetMetric())+len(f[tritonRTQueue].GetMetric()) == 0 {
 		return fmt.Errorf("got no %s; want the metrics of Triton", tritonSuccess)
 	}
 	pending, _, err := f.sum(tritonPending)

@@ -48,6 +48,15 @@ func TestTritonSaysThatItsVLLMBackendHasNoGauge(t *testing.T) {
 	}
 }
 
+// TestTritonWithoutAModelIsRead: a running 2.51 publishes nothing of inference then.
+func TestTritonWithoutAModelIsRead(t *testing.T) {
+	const none = "nv_pinned_memory_pool_total_bytes 268435456\nnv_pinned_memory_pool_used_bytes 0\nnv_cpu_utilization 1\n"
+	got, err := open(t, Config{Kind: KindTriton, URL: "http://127.0.0.1:1", MetricsURL: serve(t, routes{"/metrics": none})}).Observe(t.Context())
+	if err != nil || got.Running+got.Waiting != 0 || got.UsageFrac != -1 {
+		t.Errorf("got %+v, %v, want a server without requests", got, err)
+	}
+}
+
 func TestTritonsMetricsAreOnPort8002OfItsHost(t *testing.T) {
 	for url, want := range map[string]string{"http://gpu1:8000": "http://gpu1:8002", "https://[::1]:8000": "https://[::1]:8002", "http://gpu1": "http://gpu1:8002"} {
 		if got := (Config{URL: url}).metricsURL(); got != want {

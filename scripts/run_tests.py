@@ -165,14 +165,15 @@ def test_environment(kinds: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     env = dict(os.environ)
     env["LULL_TEST_PYTHON"] = pythons["base"]
     env["PATH"] = f"{Path(pythons['base']).parent}{os.pathsep}{env['PATH']}"
-    if "full" in pythons:
-        env["LULL_TEST_PYTHON_FULL"] = pythons["full"]
+    for kind in ("full", "triton"):
+        if kind in pythons:
+            env[f"LULL_TEST_PYTHON_{kind.upper()}"] = pythons[kind]
     return env, pythons
 
 
 def run_all(tally: Tally) -> None:
     """Everything. Real servers come last and alone, so that nothing else disturbs their clocks."""
-    env, pythons = test_environment(["base", "full"])
+    env, pythons = test_environment(["base", "full", "triton"])
     everything = list(packages())
     rest = [p for p in everything if not p.endswith(E2E)]
     if shutil.which("cc"):

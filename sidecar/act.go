@@ -24,6 +24,7 @@ func (l *loop) perform(a handover.Action) {
 		}
 	case handover.Hold:
 		l.record(telemetry.Event{Kind: "hold", ID: string(a.ID)})
+		l.requests.park(a.ID)
 	case handover.Release:
 		l.record(telemetry.Event{Kind: "release", ID: string(a.ID), Outcome: string(a.Outcome)})
 		l.probeIfAlone(a.ID)

@@ -54,18 +54,19 @@ func (s *Sidecar) tryAssemble(ctx context.Context) (*handover.Handover, []*engin
 		if len(c.Devices) == 0 {
 			continue // relayed and measured, not in any ledger
 		}
-		d, ec, err := s.meet(ctx, c)
+		met, ecs, err := s.meetAll(ctx, c)
+		drivers, cfg.Engines = append(drivers, met...), append(cfg.Engines, ecs...)
 		if err != nil {
 			for _, d := range drivers {
 				_ = engine.Close(d.engine)
 			}
 			return nil, nil, err
 		}
-		drivers = append(drivers, d)
-		if d.doubt != "" {
-			doubts = append(doubts, d.doubt)
+		for _, d := range met {
+			if d.doubt != "" {
+				doubts = append(doubts, d.doubt)
+			}
 		}
-		cfg.Engines = append(cfg.Engines, ec)
 	}
 	core, err := handover.New(cfg)
 	if err != nil {
@@ -85,13 +86,42 @@ func engineConfig(c config.Engine) engine.Config {
 	ec.Name, ec.Kind, ec.URL, ec.TLS, ec.PID = c.Name, c.Kind, c.URL, c.TLS, c.PID
 	ec.Page, ec.Segment, ec.MetricsURL = c.Page, c.Segment, c.MetricsURL
 	ec.Pool, ec.BytesPerToken, ec.BlockTokens = c.Pool, c.BytesPerToken, c.BlockTokens
+	for _, m := range c.Models {
+		ec.Models = append(ec.Models, engine.Model(m))
+	}
 	return ec
 }
 
-// meet opens an engine and reads it once.
-func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, handover.EngineConfig, error) {
+// modelConfig is the same for one of a server's models.
+func modelConfig(c config.Engine, which int) engine.Config {
+	ec := engineConfig(c)
+	m := ec.Models[which]
+	ec.Name, ec.Model, ec.Models, ec.PID = c.ModelID(m.Name), &m, nil, 0
+	return ec
+}
+
+// meetAll meets an engine and its models. With an error those that were met come too.
+func (s *Sidecar) meetAll(ctx context.Context, c config.Engine) (met []*engineDriver, ecs []handover.EngineConfig, err error) {
+	configs := []engine.Config{engineConfig(c)}
+	for i := range c.Models {
+		configs = append(configs, modelConfig(c, i))
+	}
+	for _, ec := range configs {
+		d, hc, err := s.meet(ctx, c, ec)
+		if err != nil {
+			return met, nil, err
+		}
+		if met, ecs = append(met, d), append(ecs, hc); ec.Model != nil {
+			d.scale = met[0].truth
+		}
+	}
+	return met, ecs, nil
+}
+
+// meet opens an engine, or one of its models, and reads it once.
+func (s *Sidecar) meet(ctx context.Context, c config.Engine, ec engine.Config) (*engineDriver, handover.EngineConfig, error) {
 	none := handover.EngineConfig{}
-	e, err := engine.Open(ctx, engineConfig(c))
+	e, err := engine.Open(ctx, ec)
 	if err != nil {
 		return nil, none, err
 	}
@@ -101,9 +131,13 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine) (*engineDriver, han
 		return nil, none, err
 	}
 	d := &engineDriver{
-		id: handover.EngineID(c.Name), engine: e, loop: s.loop, log: s.log, busy: s.busy.Load,
-		every: cadenceOf(e.Capabilities()), bounds: make(chan struct{}, 1), probes: make(chan time.Time, 1),
+		id: handover.EngineID(ec.Name), engine: e, loop: s.loop, log: s.log, busy: s.busy.Load,
+		models: len(c.Models) > 0, every: cadenceOf(e.Capabilities()), bounds: make(chan struct{}, 1), probes: make(chan time.Time, 1),
 		truth: &residency{now: s.loop.clock, books: s.booksOf(c.Devices), listener: listenerOf(c.URL), pid: c.PID},
+	}
+	if ec.Model != nil { // what is not its models' is the server's
+		d.server, d.models, d.truth = handover.EngineID(c.Name), false, &residency{now: s.loop.clock}
+		c = ofModel(c, ec)
 	}
 	resident := d.truth.resident(ctx, e, sample)
 	hc, err := describe(c, e.Capabilities(), sample, resident)
@@ -138,9 +172,12 @@ func describe(c config.Engine, can engine.Capabilities, s engine.Sample, residen
 		switch {
 		case out.Pool <= 0:
 			return out, fmt.Errorf("engines.%s.pool: the engine does not say it, want its size: %w", c.Name, errNeverRight)
-		case out.BytesPerToken <= 0:
+		case out.BytesPerToken <= 0 && !can.Refuses: // whose requests take nothing beyond what it has
 			return out, fmt.Errorf("engines.%s.bytes_per_token: the engine does not say it, want its size: %w", c.Name, errNeverRight)
 		}
+	}
+	if can.Refuses {
+		out.Await, out.Server, out.Warm = c.Awaits(), c.URL, c.Warm
 	}
 	if can.Static && out.Pool > 0 && c.Resident == 0 {
 		// The pool was allocated at start, so it stands in the process's bytes as far

@@ -34,7 +34,10 @@ type engineDriver struct {
 	truth   *residency
 	busy    func() bool
 	every   cadence
-	doubt   string // what the config wants of it and it has not
+	doubt   string            // what the config wants of it and it has not
+	models  bool              // of its are engines of their own
+	server  handover.EngineID // of a model: the server that has it
+	scale   *residency        // of a model: its server's
 
 	probes chan time.Time // a request went to the idle engine then
 	bounds chan struct{}  // wakes the bounder
@@ -195,6 +198,7 @@ func (e *engineDriver) bound(ctx context.Context) {
 }
 
 func (e *engineDriver) send(ctx context.Context, bounder engine.Bounder, b handover.SetBound) {
+	before := e.weigh(ctx)
 	sample, err := bounder.SetBound(ctx, uint64(b.Epoch), b.Bytes)
 	if ctx.Err() != nil {
 		return
@@ -208,7 +212,7 @@ func (e *engineDriver) send(ctx context.Context, bounder engine.Bounder, b hando
 			e.log.Warn("bound not set; the engine's last bound counts on", "engine", e.id, "epoch", b.Epoch, "bound", b.Bytes, "err", err, "dropped_before", dropped)
 		}
 		e.loop.post(ctx, input{do: func(l *loop) {
-			if b.Bytes == 0 { // it gives nothing back: nothing else shows that
+			if b.Bytes == 0 || e.server != "" { // it does not go, or not come: nothing else shows that
 				l.view.problem(about, err.Error())
 			}
 		}, event: func(at handover.At) handover.Event {
@@ -216,9 +220,15 @@ func (e *engineDriver) send(ctx context.Context, bounder engine.Bounder, b hando
 		}})
 		return
 	}
+	heavier := e.heavier(sample, before, e.weigh(ctx))
 	e.loop.post(ctx, input{
 		do: func(l *loop) {
-			l.view.clearProblem(about)
+			if b.Reason != "undo" { // which leaves what was wrong as it is
+				l.view.clearProblem(about)
+			}
+			if heavier != "" {
+				l.view.problem("engines "+string(e.id)+" bytes", heavier)
+			}
 			l.record(telemetry.Event{Kind: "bound_set", Owner: string(e.id), Epoch: uint64(b.Epoch), Bytes: int64(sample.Bound), From: int64(sample.Held)})
 		},
 		event: func(at handover.At) handover.Event {

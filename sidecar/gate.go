@@ -28,6 +28,7 @@ type gate struct {
 	score   *score
 	lent    func() bool // is there a core to ask
 	first   string      // the engine that serves while it is not down
+	ledgers ledgers
 }
 
 // Admit parks the request until the core has spoken. It fails open: without a
@@ -35,7 +36,8 @@ type gate struct {
 func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	g.metrics.RequestStarted()
 	id := handover.RequestID(r.ID)
-	req := g.loop.requests.add(id, handover.EngineID(r.Engine), g.loop.now())
+	in := g.ledgers.of(r.Engine, r.Model)
+	req := g.loop.requests.add(id, in.id, g.loop.now())
 	req.promise = g.score.promise(ctx, r)
 	if !g.lent() {
 		req.decided.Store(true)
@@ -46,10 +48,14 @@ func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	limit, stop := context.WithTimeout(ctx, slack+answerLimit)
 	defer stop()
 	req.asked = handover.Arrived{
-		ID: id, Engine: handover.EngineID(r.Engine), Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
+		ID: id, Engine: in.id, Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
 		MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack, Tier: tier, Promised: promised,
 	}
 	g.loop.post(limit, input{event: arrivedAt(req.asked)})
+	if in.await > slack {
+		limit, stop = req.untilParked(ctx, limit, in.await+answerLimit)
+		defer stop()
+	}
 	select {
 	case v := <-req.verdict:
 		return refusalOrGo(v)
@@ -86,7 +92,7 @@ func (g *gate) Moved(id, engine string) {
 	if req == nil || req.asked.ID == "" { // without a core
 		return
 	}
-	req.asked.Engine, req.asked.Slack = handover.EngineID(engine), 0
+	req.asked.Engine, req.asked.Slack = g.ledgers.of(engine, req.asked.Model).id, 0
 	gone := input{event: func(at handover.At) handover.Event {
 		return handover.Finished{At: at, ID: req.id, Refused: true}
 	}}

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -139,18 +140,26 @@ func (d *gpuDriver) claims(l *loop, snap handover.State, seen *gpuSeen) (out []c
 // engines is what the engines here hold, as far as the core counts it as theirs: all
 // that their processes have up to their bound, which is theirs before they say that
 // they have mapped it. Where a process cannot be read its word counts. What is above
-// either is others' for the moment.
+// either is others' for the moment. A server's models are in its process.
 func (d *gpuDriver) engines(l *loop, snap handover.State, seen *gpuSeen) size.Bytes {
 	var sum size.Bytes
+	held, most := map[handover.EngineID]size.Bytes{}, map[handover.EngineID]size.Bytes{}
+	for _, known := range snap.Engines {
+		if e := l.engines[known.ID]; e != nil {
+			of := cmp.Or(e.server, known.ID)
+			held[of] += known.Held
+			most[of] += max(known.Bound, known.Held)
+		}
+	}
 	for _, known := range snap.Engines {
 		e := l.engines[known.ID]
-		if e == nil || !slices.Contains(e.devices, d.id) {
+		if e == nil || e.server != "" || !slices.Contains(e.devices, d.id) {
 			continue
 		}
-		counted := known.Resident + known.Held
+		counted := known.Resident + held[known.ID]
 		if pid := e.truth.known(); pid != 0 {
 			if b, err := seen.tree(pid); err == nil {
-				counted = min(known.Resident+max(known.Bound, known.Held), b)
+				counted = min(known.Resident+most[known.ID], b)
 			}
 		}
 		sum += counted

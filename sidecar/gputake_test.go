@@ -81,3 +81,30 @@ func TestKVUnderTheBoundIsTheEnginesBeforeItSaysSo(t *testing.T) {
 		t.Errorf("got %v, want no more than the ledger counts, 30.0GiB", got)
 	}
 }
+
+// The models of a server are in its process: their bytes are the engine's once, also
+// while one is being loaded and has not said so.
+func TestBytesOfAServersModelsAreItsOwnOnce(t *testing.T) {
+	d := testDriver(newFakeGPU(80*size.GiB), nvidia("gpu0", "0", 0, 0))
+	truth, on := &residency{}, []handover.DeviceID{"gpu0"}
+	l := &loop{engines: map[handover.EngineID]*engineDriver{
+		"s":   {devices: on, truth: truth, models: true},
+		"s/a": {devices: on, truth: &residency{}, server: "s"},
+		"s/b": {devices: on, truth: &residency{}, server: "s"},
+	}}
+	snap := handover.State{Engines: []handover.EngineState{
+		{ID: "s", Resident: 2 * size.GiB}, {ID: "s/a", Held: 8 * size.GiB, Bound: 8 * size.GiB}, {ID: "s/b", Bound: 4 * size.GiB},
+	}}
+	seen := see(device.Reading{Processes: map[int]size.Bytes{70: 13 * size.GiB}}, time.Now())
+	if got := d.engines(l, snap, seen); got != 10*size.GiB {
+		t.Errorf("got %v where its process is not known, want its word and its models', 10.0GiB", got)
+	}
+	truth.shown.Store(70)
+	if got := d.engines(l, snap, seen); got != 13*size.GiB {
+		t.Errorf("got %v while b is loaded, want all that its process has, 13.0GiB", got)
+	}
+	seen.reading.Processes[70] = 20 * size.GiB
+	if got := d.engines(l, snap, seen); got != 14*size.GiB {
+		t.Errorf("got %v, want no more than the ledger counts, 14.0GiB", got)
+	}
+}

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,14 +20,15 @@ type verdict struct {
 type request struct {
 	id       handover.RequestID
 	engine   handover.EngineID
-	promise  *promise     // set in the gate before the request goes; its relay's own
-	verdict  chan verdict // one word, buffered
-	tokens   atomic.Int64 // content tokens so far
-	events   atomic.Int64 // generation events so far, with text or without
-	lastAt   atomic.Int64 // offset of the last content event
-	arrived  handover.At  // when it was admitted to the table
-	stepAt   atomic.Int64 // offset of the last generation event, 0 before the first
-	reported int64        // loop only: tokens that the core knows of
+	promise  *promise      // set in the gate before the request goes; its relay's own
+	verdict  chan verdict  // one word, buffered
+	parked   chan struct{} // has one once the core holds the request
+	tokens   atomic.Int64  // content tokens so far
+	events   atomic.Int64  // generation events so far, with text or without
+	lastAt   atomic.Int64  // offset of the last content event
+	arrived  handover.At   // when it was admitted to the table
+	stepAt   atomic.Int64  // offset of the last generation event, 0 before the first
+	reported int64         // loop only: tokens that the core knows of
 	decided  atomic.Bool
 	asked    handover.Arrived // what the core was told, where there is one
 }
@@ -42,7 +44,7 @@ type requests struct {
 func newRequests() *requests { return &requests{byID: map[handover.RequestID]*request{}} }
 
 func (r *requests) add(id handover.RequestID, engine handover.EngineID, at handover.At) *request {
-	req := &request{id: id, engine: engine, verdict: make(chan verdict, 1), arrived: at}
+	req := &request{id: id, engine: engine, verdict: make(chan verdict, 1), parked: make(chan struct{}, 1), arrived: at}
 	r.mu.Lock()
 	r.byID[id] = req
 	r.mu.Unlock()
@@ -74,6 +76,31 @@ func (r *requests) resolve(id handover.RequestID, v verdict) {
 	if req := r.get(id); req != nil && req.decided.CompareAndSwap(false, true) {
 		req.verdict <- v
 	}
+}
+
+// park notes that the core holds a request. Of one that moved to another engine it
+// may say so again.
+func (r *requests) park(id handover.RequestID) {
+	if req := r.get(id); req != nil {
+		select {
+		case req.parked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// untilParked waits within limit for the core's first word. If that is that it holds
+// the request, the request may wait for long from then on: a loop that says nothing
+// must not delay it so.
+func (r *request) untilParked(ctx, limit context.Context, long time.Duration) (context.Context, context.CancelFunc) {
+	select {
+	case <-r.parked:
+		return context.WithTimeout(ctx, long)
+	case v := <-r.verdict:
+		r.verdict <- v // it is buffered, and decided once
+	case <-limit.Done():
+	}
+	return limit, func() {}
 }
 
 // held are the requests without a verdict.

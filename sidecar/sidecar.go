@@ -102,7 +102,7 @@ func (s *Sidecar) wire() {
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),
 	}
-	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load, first: s.file.Engines[0].Name}
+	s.gate = &gate{loop: s.loop, metrics: s.metrics, score: score, lent: s.lent.Load, first: s.file.Engines[0].Name, ledgers: newLedgers(s.file)}
 	s.metrics.ShowServing(s.serving)
 	s.metrics.ShowReserves(s.loop.view.reserves)
 	s.metrics.ShowOwners(s.loop.view.memory)

@@ -60,6 +60,9 @@ type TrainerState struct {
 // staticNote is what an operator must read before waiting for a handover.
 const staticNote = "static pool: this server allocated its KV cache at start and gives nothing back; Lull measures and relays it and has nothing to lend from it"
 
+// modelsNote is for a server whose models move.
+const modelsNote = "its models are engines of their own, by its name and theirs: they are unloaded in lulls; what is the server's own stays"
+
 // publishEvery bounds how often the state is laid out for readers: it costs more
 // than a step.
 const publishEvery = 50 * time.Millisecond
@@ -203,7 +206,10 @@ func (v *view) engineStates(l *loop) []EngineState {
 	for id, d := range l.engines {
 		can := d.engine.Capabilities()
 		es := EngineState{Name: string(id), Kind: can.Kind, Static: can.Static, PID: d.truth.known(), Problem: v.trouble[id]}
-		if can.Static {
+		switch {
+		case d.models:
+			es.Note = modelsNote
+		case can.Static:
 			es.Note = staticNote
 		}
 		if s, ok := v.samples[id]; ok {

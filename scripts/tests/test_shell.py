@@ -23,7 +23,7 @@ def programs(folder: Path, *names: str) -> str:
 
 def test_pyenv_names_the_sets_it_knows() -> None:
     got = run(str(SCRIPTS / "pyenv"), "everything")
-    said = 'pyenv: got "everything", want base, full, clients, convergence or lock\n'
+    said = 'pyenv: got "everything", want base, full, clients, convergence, triton or lock\n'
     assert (got.returncode, got.stdout, got.stderr) == (1, "", said)
 
 

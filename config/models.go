@@ -1,0 +1,59 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lull-project/lull/engine"
+)
+
+// awaitDefault is how long a request waits for its model where the file says nothing.
+// Shorter sends it to a server that must refuse it, longer keeps a client waiting for
+// a model that does not load.
+const awaitDefault = time.Minute
+
+// Awaits is Await with its default.
+func (e Engine) Awaits() time.Duration {
+	if e.Await > 0 {
+		return e.Await
+	}
+	return awaitDefault
+}
+
+// ModelID is the name in the ledger of one of the engine's models.
+func (e Engine) ModelID(model string) string { return e.Name + "/" + model }
+
+// validateModels looks at what is only for models.
+func (e Engine) validateModels(key string) error {
+	const only = "want it beside models only"
+	switch {
+	case len(e.Models) == 0 && e.Await > 0:
+		return fmt.Errorf("%s.await: got %v, %s", key, e.Await, only)
+	case len(e.Models) == 0 && e.Warm > 0:
+		return fmt.Errorf("%s.warm: got %v, %s", key, e.Warm, only)
+	case len(e.Models) == 0:
+		return nil
+	case e.Kind != engine.KindTriton:
+		return fmt.Errorf("%s.models: got some for the kind %s, want them for triton only", key, e.Kind)
+	case len(e.Devices) == 0:
+		return fmt.Errorf("%s.models: got some of a server on no device, want a device in devices: their bytes are lent there", key)
+	case e.Pool > 0:
+		return fmt.Errorf("%s.pool: got %v beside models, want none: what a model holds is in its bytes", key, e.Pool)
+	case e.MinBound > 0:
+		return fmt.Errorf("%s.min_bound: got %v beside models, want none: they go whole or not at all", key, e.MinBound)
+	}
+	seen := map[string]bool{}
+	for i, m := range e.Models {
+		at := fmt.Sprintf("%s.models[%d]", key, i)
+		switch {
+		case m.Name == "":
+			return fmt.Errorf("%s.name: got \"\", want its name in the model repository", at)
+		case seen[m.Name]:
+			return fmt.Errorf("%s.name: got %q again, want each model once", at, m.Name)
+		case m.Bytes <= 0:
+			return fmt.Errorf("%s.bytes: got %v, want what it takes of each device while it is loaded, such as 12GiB (docs/ENGINES.md says how to measure it)", at, m.Bytes)
+		}
+		seen[m.Name] = true
+	}
+	return nil
+}

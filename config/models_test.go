@@ -1,0 +1,48 @@
+package config
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/lull-project/lull/size"
+)
+
+func TestModelsOfAServerAreRead(t *testing.T) {
+	f, err := Parse([]byte(`
+devices: [{id: host0, kind: host, capacity: 8GiB}]
+engines: [{name: t, kind: triton, url: 'http://a:1', devices: [host0], idle: 10s, await: 2m, warm: 3GiB, models: [{name: a, bytes: 2GiB}, {name: b, bytes: 1GiB}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := f.Engines[0]
+	if want := []Model{{"a", 2 * size.GiB}, {"b", size.GiB}}; !reflect.DeepEqual(e.Models, want) || e.Warm != 3*size.GiB || e.Awaits() != 2*time.Minute || e.ModelID("a") != "t/a" {
+		t.Errorf("got %+v, want its models %v", e, want)
+	}
+	if got := (Engine{}).Awaits(); got != time.Minute {
+		t.Errorf("without await: got %v, want 1m", got)
+	}
+}
+
+func TestModelErrorsNameTheKeyTheValueAndTheRule(t *testing.T) {
+	for want, rest := range map[string]string{
+		`engines[0].models: got some for the kind vllm, want them for triton only`:                                                                         `kind: vllm, devices: [host0], models: [{name: a, bytes: 1GiB}]`,
+		`engines[0].models: got some of a server on no device, want a device in devices: their bytes are lent there`:                                       `kind: triton, models: [{name: a, bytes: 1GiB}]`,
+		`engines[0].models[0].name: got "", want its name in the model repository`:                                                                         `kind: triton, devices: [host0], models: [{bytes: 1GiB}]`,
+		`engines[0].models[1].name: got "a" again, want each model once`:                                                                                   `kind: triton, devices: [host0], models: [{name: a, bytes: 1GiB}, {name: a, bytes: 1GiB}]`,
+		`engines[0].models[0].bytes: got 0B, want what it takes of each device while it is loaded, such as 12GiB (docs/ENGINES.md says how to measure it)`: `kind: triton, devices: [host0], models: [{name: a}]`,
+		`engines[0].pool: got 1.0GiB beside models, want none: what a model holds is in its bytes`:                                                         `kind: triton, devices: [host0], pool: 1GiB, models: [{name: a, bytes: 1GiB}]`,
+		`engines[0].min_bound: got 1.0GiB beside models, want none: they go whole or not at all`:                                                           `kind: triton, devices: [host0], min_bound: 1GiB, models: [{name: a, bytes: 1GiB}]`,
+		`engines[0].await: got 1m0s, want it beside models only`:                                                                                           `kind: triton, devices: [host0], await: 1m`,
+		`engines[0].warm: got 1.0GiB, want it beside models only`:                                                                                          `kind: triton, devices: [host0], warm: 1GiB`,
+		`engines[1].models: got "t/a", which is an engine's name too, want another name for the engine`:                                                    `kind: triton, devices: [host0], models: [{name: a, bytes: 1GiB}]`,
+	} {
+		text := "devices: [{id: host0, kind: host, capacity: 8GiB}]\nengines: [{name: t, url: 'http://a:1', " + rest + "}]"
+		if want[:10] == "engines[1]" {
+			text = "devices: [{id: host0, kind: host, capacity: 8GiB}]\nengines: [{name: t/a, url: 'http://b:1', kind: vllm}, {name: t, url: 'http://a:1', " + rest + "}]"
+		}
+		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
