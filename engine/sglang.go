@@ -23,7 +23,7 @@ const (
 	sglangContext   = "sglang:context_len"
 	sglangGenerated = "sglang:generation_tokens_total"
 	sglangNoMetrics = "SGLang publishes no metrics (--enable-metrics): use and requests are unknown"
-	sglangSaverNote = "the memory saver is on; Lull does not use it: a release takes the whole pool and ends a busy server"
+	sglangSaverNote = "the memory saver is on; Lull does not use it: a release or a resume at the wrong moment ends the server (docs/ENGINES.md)"
 	sglangInfoPath  = "/server_info"
 	sglangInfoOld   = "/get_server_info"
 )

@@ -44,7 +44,7 @@ func TestSGLangWithoutMetricsTellsItsPool(t *testing.T) {
 	saver := strings.Replace(sglangInfoBody, `"enable_memory_saver":false`, `"enable_memory_saver":true`, 1)
 	got, err := open(t, Config{Kind: KindSGLang, URL: serve(t, routes{"/get_server_info": saver})}).Observe(t.Context())
 	const want = "SGLang publishes no metrics (--enable-metrics): use and requests are unknown; " +
-		"the memory saver is on; Lull does not use it: a release takes the whole pool and ends a busy server"
+		"the memory saver is on; Lull does not use it: a release or a resume at the wrong moment ends the server (docs/ENGINES.md)"
 	if err != nil || got.UsageFrac != -1 || got.PoolTokens != 20480 || got.Note != want {
 		t.Errorf("got %+v, %v, want the pool of the older path and the note %q", got, err, want)
 	}
