@@ -87,7 +87,12 @@ func (r *rig) infer(model string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// newTritonRig has two models: a takes half of what is elastic, b an eighth.
+// tritonElastic is what both models and training share: little, since the fake trainer
+// touches all that it gets.
+const tritonElastic = 128 * size.MiB
+
+// newTritonRig has two models: a takes half of what is elastic, b an eighth. A fake
+// trainer that gets little of the processor is not taken for a dead one.
 func newTritonRig(t *testing.T) (*rig, *tritonServer) {
 	t.Helper()
 	stub := &tritonServer{states: map[string]string{"a": "READY", "b": "READY"}}
@@ -96,15 +101,26 @@ func newTritonRig(t *testing.T) (*rig, *tritonServer) {
 	return newRig(t, func(f *config.File) {
 		f.Engines = []config.Engine{{
 			Name: "main", Kind: engine.KindTriton, URL: server.URL, MetricsURL: server.URL, PID: startIdle(t), Resident: rigResident, Devices: []string{"host0"},
-			Idle: 300 * time.Millisecond, Models: []config.Model{{Name: "a", Bytes: rigElastic / 2}, {Name: "b", Bytes: rigElastic / 8}},
+			Idle: 300 * time.Millisecond, Models: []config.Model{{Name: "a", Bytes: tritonElastic / 2}, {Name: "b", Bytes: tritonElastic / 8}},
 		}}
+		f.Devices[0].Capacity -= rigElastic - tritonElastic
+		f.Trainers.Heartbeat, f.Trainers.Lease = time.Minute, time.Hour
 	}), stub
+}
+
+// untilLent waits until training is granted what it cannot have while a model is there.
+func (r *rig) untilLent() {
+	r.t.Helper()
+	r.until("training has the models' bytes", func() bool {
+		st := r.state()
+		return len(st.Ledger.Trainers) == 1 && st.Ledger.Trainers[0].Budget >= tritonElastic*15/16
+	})
 }
 
 func TestTritonsModelsAreLentInALullAndLoadedForTheirRequests(t *testing.T) {
 	r, stub := newTritonRig(t)
 	startFakeTrainer(t, r.socket, "honest")
-	r.untilHeld(rigElastic * 15 / 16)
+	r.untilLent()
 	if got := stub.moved(); len(got) != 2 || !slices.Contains(got, "unload a") || !slices.Contains(got, "unload b") {
 		t.Fatalf("before a request: got %q, want both unloaded", got)
 	}
@@ -115,7 +131,7 @@ func TestTritonsModelsAreLentInALullAndLoadedForTheirRequests(t *testing.T) {
 	if got := stub.moved(); len(got) == 0 || got[0] != "load a" || slices.Contains(got, "load b") {
 		t.Errorf("got %q, want only the model that was asked for loaded", got)
 	}
-	r.untilHeld(rigElastic * 15 / 16) // and lent again
+	r.untilLent() // again
 	if status, body := r.infer("c"); status != http.StatusNotFound || !strings.Contains(body, "unknown model: 'c'") {
 		t.Errorf("a model that Lull does not know: got %d %s, want the server's own word", status, body)
 	}
@@ -136,7 +152,7 @@ func TestTritonsModelsAreLentInALullAndLoadedForTheirRequests(t *testing.T) {
 func TestTritonsModelThatDoesNotLoadIsTheServersToSay(t *testing.T) {
 	r, stub := newTritonRig(t)
 	startFakeTrainer(t, r.socket, "honest")
-	r.untilHeld(rigElastic * 15 / 16)
+	r.untilLent()
 	stub.set(func() { stub.broken = "failed to load 'a', no version is available" })
 	if status, body := r.infer("a"); status != http.StatusNotFound || !strings.Contains(body, "has no available versions") {
 		t.Errorf("got %d %s, want the server's own refusal", status, body)
@@ -149,7 +165,7 @@ func TestTritonsModelThatDoesNotLoadIsTheServersToSay(t *testing.T) {
 	if status, body := r.infer("b"); status != http.StatusNotFound {
 		t.Errorf("the other model, which does not load either: got %d %s, want the same", status, body)
 	}
-	r.untilHeld(rigElastic * 15 / 16) // nothing is kept for it
+	r.untilLent() // nothing is kept for it
 }
 
 func TestModelHeavierThanItsBytesIsSaid(t *testing.T) {
