@@ -15,10 +15,11 @@
 //	}
 //
 // Reading order: event.go and action.go say what goes in and out, ledger.go
-// holds the invariant, policy.go the targets, insurance.go and book.go the
-// priced reserve, orders.go the way from an order to the device's confirmation,
-// queue.go the requests. The handlers of events are in on_requests.go,
-// on_engine.go and on_trainer.go.
+// holds the invariant, policy.go the targets, shrink.go what is asked back of
+// training, raise.go and grow.go who gets what is free,
+// insurance.go and book.go the priced reserve, orders.go the way from an order to
+// the device's confirmation, queue.go the requests. The handlers of events are in
+// on_requests.go, on_engine.go and on_trainer.go.
 //
 // A breach of the invariant that the core itself caused is a panic: its books
 // are wrong, and nothing it would say next is worth doing. A breach caused by
