@@ -14,7 +14,7 @@ type Order struct {
 	Bytes   Bytes
 	// Within is the latest useful time, from send; 0 means no hurry.
 	Within time.Duration
-	// Reason is one of: arrival, forecast, short, engine_down, floor, grow, fence.
+	// Reason is a word of reason.go.
 	Reason string
 	// Shrink says that memory is to be given back.
 	Shrink bool

@@ -69,7 +69,7 @@ func TestBreachByTheCoreItselfPanics(t *testing.T) {
 		}
 	}()
 	h.Step(EngineSeen{Engine: "llm", Bound: demoElastic})
-	h.noteBreaches()
+	h.noteOver()
 	h.engines[0].bound += 99 * mib // a bug: 96 MiB are free
 	h.checkLedger()
 }

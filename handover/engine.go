@@ -123,8 +123,8 @@ func (e *engine) needsRoom() Bytes { return e.pred.Need() + e.foreign() }
 // setBound tells the engine its bound. A rise is charged at once, a fall when
 // it is confirmed.
 func (h *Handover) setBound(e *engine, b Bytes, reason string) {
-	if reason != "retry" { // of which the lending and the fall go on
-		e.lending, e.fallAt = reason == "lend", 0
+	if reason != reasonRetry { // of which the lending and the fall go on
+		e.lending, e.fallAt = reason == reasonLend, 0
 		if b < e.held {
 			e.fallAt = h.now
 		}

@@ -55,7 +55,7 @@ func (h *Handover) grantFloor(t *trainer, rise, own Bytes) {
 	t.asked = 0
 	t.plan((t.planned() - own).FloorTo(1))
 	t.floor += rise
-	h.issue(t.job, "floor", 0, proofAck)
+	h.issue(t.job, reasonFloor, 0, proofAck)
 }
 
 // lowerForFloor lowers bounds by up to lack, not below their targets, and
@@ -74,7 +74,7 @@ func (h *Handover) lowerForFloor(d *device, lack Bytes) Bytes {
 			continue
 		}
 		by := e.part(spare, lack-got)
-		h.setBound(e, e.bound-by, "floor")
+		h.setBound(e, e.bound-by, reasonFloor)
 		got += by
 	}
 	return got

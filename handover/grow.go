@@ -15,7 +15,7 @@ func (h *Handover) lend() {
 	}
 	for _, j := range h.jobs {
 		if j.wanted() != nil {
-			h.issue(j, "grow", 0, proofAck)
+			h.issue(j, reasonGrow, 0, proofAck)
 		}
 	}
 }
@@ -34,7 +34,7 @@ func (h *Handover) lowerBound(e *engine) {
 	if h.now < e.calmUntil || e.bound-e.calmMost < h.cfg.Quantum || !h.wantedBeside(e) || h.warm(e) {
 		return
 	}
-	h.setBound(e, e.calmMost, "lend")
+	h.setBound(e, e.calmMost, reasonLend)
 }
 
 // wantedBeside says that a trainer beside the engine could take its excess.

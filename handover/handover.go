@@ -92,7 +92,7 @@ func (h *Handover) Step(e Event) []Action {
 		h.started, h.graceAt = true, h.now+h.cfg.Grace
 	}
 	h.dispatch(e)
-	h.noteBreaches()
+	h.noteOver()
 	h.decide()
 	h.serveQueue()
 	h.answerArrival()

@@ -10,9 +10,9 @@ type device struct {
 	engines  []*engine
 	trainers []*trainer // by ID
 	over     Bytes      // above capacity before this Step decided: the world's doing
-	breach   Bytes      // of over, what is more than a dead engine's demand
-	worst    Bytes      // most of breach since the start
-	breaches uint64     // times that breach rose from 0
+	worst    Bytes      // most of over since the start, without a dead engine's demand
+	breached bool       // bytes are held above a limit
+	breaches uint64     // times that this began
 	granted  []grant    // recent grants beside an arena engine
 	limit    limiter
 	split    bool // ModeStatic: the bounds were set
@@ -60,19 +60,15 @@ func (d *device) coming() Bytes {
 	return sum
 }
 
-// noteBreaches runs after an event's facts are in the ledger and before
-// anything is decided: what exceeds the capacity here, the world did.
-func (h *Handover) noteBreaches() {
+// noteOver runs after an event's facts are in the ledger and before anything is
+// decided: what exceeds the capacity here, the world did.
+func (h *Handover) noteOver() {
 	for _, d := range h.devices {
 		d.over = max(0, -d.free())
-		if !d.read() {
-			continue
+		if d.read() {
+			d.worst = max(d.worst, d.over-d.startExtra())
+			h.noteBreach(d)
 		}
-		breach := max(0, d.over-d.startExtra())
-		if breach > 0 && d.breach == 0 {
-			d.breaches++
-		}
-		d.breach, d.worst = breach, max(d.worst, breach)
 	}
 }
 

@@ -13,7 +13,7 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 		h.outrank(s.BoundEpoch)
 		if e.seen && e.cfg.Fence == FenceHard {
 			e.mayMap = max(e.mayMap, s.Bound)
-			h.setBound(e, e.bound, "fence") // another writer has moved it
+			h.setBound(e, e.bound, reasonFence) // another writer has moved it
 		}
 	}
 	if s.BoundEpoch > 0 && s.BoundEpoch < e.proven {
@@ -55,7 +55,7 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 	case e.keepsEpochs && s.BoundEpoch == 0 && s.Bound > e.bound:
 		// It restarted between two samples and forgot its bound. What it mapped is in
 		// held; what it may map until it hears is a risk of one round trip.
-		h.setBound(e, e.bound, "fence")
+		h.setBound(e, e.bound, reasonFence)
 	}
 	e.keepsEpochs = e.keepsEpochs || s.BoundEpoch > 0
 }
@@ -85,7 +85,7 @@ func (h *Handover) fenceEngine(e *engine, bound Bytes) {
 		bound = e.cfg.Pool
 	}
 	e.mayMap = bound
-	h.setBound(e, e.all(min(bound, e.cfg.Pool)), "fence")
+	h.setBound(e, e.all(min(bound, e.cfg.Pool)), reasonFence)
 }
 
 // onEngineUnread stops growth beside an engine that cannot be read.
@@ -118,7 +118,7 @@ func (h *Handover) onEngineUp(u EngineUp) {
 	e.mayMap = max(e.kv(), min(e.start()-e.resident, e.cfg.Pool))
 	e.down = false
 	if e.cfg.Fence == FenceHard && e.epoch > 0 { // else its first sample says what it has
-		h.setBound(e, e.bound, "fence")
+		h.setBound(e, e.bound, reasonFence)
 	}
 }
 

@@ -31,7 +31,7 @@ func (h *Handover) onHello(e Hello) {
 	t.mayHold = max(t.mayHold, e.Ceiling)
 	t.budget = e.Ceiling
 	t.plan(want)
-	h.issue(t.job, "fence", 0, proofRead)
+	h.issue(t.job, reasonFence, 0, proofRead)
 }
 
 // onAcked takes a trainer's promise. It counts only for its own epoch, or for one
@@ -72,6 +72,7 @@ func (h *Handover) onTrainerSeen(e TrainerSeen) {
 		return
 	}
 	t.bytes, t.seen = e.Bytes, true
+	t.unkept = t.open && t.acked && t.held() > max(t.budget, t.part)
 	if t.gone && e.Bytes == 0 {
 		j := t.job
 		h.finish(t, "gone")

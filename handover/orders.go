@@ -56,7 +56,7 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	}
 	t.budget, t.wanted = to, false
 	t.mayHold = max(t.mayHold, to)
-	t.epoch, t.open, t.proof, t.acked, t.proven, t.part = epoch, true, p, false, false, 0
+	t.epoch, t.open, t.proof, t.acked, t.proven, t.unkept, t.part = epoch, true, p, false, false, false, 0
 	t.readAt, t.readWait = 0, firstRead
 	if t.change.shrink && !renewed {
 		t.wear.shrinks++
@@ -146,7 +146,7 @@ func (h *Handover) runTimers() {
 	for _, e := range h.engines {
 		if !e.settled && e.epoch > 0 && e.cfg.Fence == FenceHard && !e.down && h.now >= e.retryAt {
 			wait := min(2*e.retryWait, e.mostWait())
-			h.setBound(e, e.bound, "retry")
+			h.setBound(e, e.bound, reasonRetry)
 			e.retryWait, e.retryAt = wait, h.now+wait
 		}
 	}

@@ -21,7 +21,7 @@ func (h *Handover) raiseBounds() {
 	}
 	for _, e := range h.engines {
 		if e.wish > e.bound {
-			h.setBound(e, e.wish, "demand")
+			h.setBound(e, e.wish, reasonDemand)
 		}
 		if !h.owed(e) {
 			e.ins.upTo = 0

@@ -50,15 +50,15 @@ func (h *Handover) lots(d *device) (sum Bytes) {
 
 // why names the reason of a shrink on a device.
 func (h *Handover) why(d *device) string {
-	reason := "forecast"
+	reason := reasonForecast
 	for _, e := range d.engines {
 		switch {
 		case e.down:
-			return "engine_down"
+			return reasonEngineDown
 		case h.arrival != nil && h.arrival.engine == e:
-			reason = "arrival"
-		case e.short > 0 && reason == "forecast":
-			reason = "short"
+			reason = reasonArrival
+		case e.short > 0 && reason == reasonForecast:
+			reason = reasonShort
 		}
 	}
 	return reason
@@ -130,7 +130,7 @@ func (h *Handover) squeeze(d *device, over Bytes) {
 		}
 		by := e.part(spare, over)
 		over -= by
-		h.setBound(e, e.bound-by, "squeeze")
+		h.setBound(e, e.bound-by, reasonSqueeze)
 	}
 }
 

@@ -39,8 +39,8 @@ type DeviceState struct {
 	TrainerCharged Bytes    `json:"trainer_charged_bytes"`
 	Free           Bytes    `json:"free_bytes"`
 	// Over is the bytes by which what is promised exceeds the capacity now, a dead
-	// engine's start included; WorstOver is the most so far that the world took
-	// above it, Breaches how often it began to.
+	// engine's start included; WorstOver is the most so far without that. Breaches is
+	// how often bytes were held above a limit (breach.go).
 	Over      Bytes  `json:"over_bytes"`
 	WorstOver Bytes  `json:"worst_over_bytes"`
 	Breaches  uint64 `json:"breaches"`

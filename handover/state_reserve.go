@@ -55,8 +55,9 @@ type PricedState struct {
 	Patience time.Duration `json:"patience_ns"`
 	// Lot is what a shrink takes beyond what is needed, so that the next need finds it.
 	Lot Bytes `json:"lot_bytes"`
-	// Courses is how many ways to lend are compared in the shadow, 0 while none can be;
-	// Course says in words which is followed. CourseCost is what it would have cost a
+	// A course is one way to lend: how long an excess waits, the lot, and whether there is
+	// a reserve. Courses is how many of them are compared in the shadow, 0 while none can
+	// be; Course says in words which is followed. CourseCost is what it would have cost a
 	// second of late, RentalCost what plain ski rental would have: training displaced,
 	// shrinks and expected misses.
 	Courses    int     `json:"courses"`

@@ -18,7 +18,7 @@ func (h *Handover) splitOnce() {
 			continue
 		}
 		if e.share < e.bound || e.share-e.kv() <= e.room() {
-			h.setBound(e, e.share, "static")
+			h.setBound(e, e.share, reasonStatic)
 		}
 	}
 	for _, t := range h.trainers {
@@ -32,7 +32,7 @@ func (h *Handover) splitOnce() {
 	}
 	for _, j := range h.jobs {
 		if j.wanted() != nil {
-			h.issue(j, "grow", 0, proofAck)
+			h.issue(j, reasonGrow, 0, proofAck)
 		}
 	}
 }

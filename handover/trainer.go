@@ -42,6 +42,7 @@ type trainer struct {
 	acked  bool
 	part   Bytes // what it keeps above the order, by its ack: howPart
 	proven bool
+	unkept bool // acked, and the device showed more since
 	change *change
 
 	want   Bytes // planned budget of this Step
