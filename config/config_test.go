@@ -31,6 +31,23 @@ func TestParseKeepsDefaultsWhereTheFileIsSilent(t *testing.T) {
 	}
 }
 
+// staged is a file with two devices and an engine of such stages.
+func staged(stages string) string {
+	return "devices: [{id: a, kind: host, capacity: 1GiB}, {id: b, kind: host, capacity: 1GiB}]\n" +
+		"engines: [{name: a, kind: emulator, url: 'http://a:1', devices: [a, b], stages: " + stages + "}]"
+}
+
+func TestStagesAreRead(t *testing.T) {
+	f, err := Parse([]byte(staged("[{devices: [b], bytes_per_token: 1KiB, pool: 2MiB}, {devices: [a], bytes_per_token: 3KiB}]")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := f.Engines[0]
+	if len(e.Stages) != 2 || e.Stages[0].Pool != 2*size.MiB || e.Stages[1].Devices[0] != "a" || e.PerToken() != 3*size.KiB {
+		t.Errorf("got %+v, %v a token", e.Stages, e.PerToken())
+	}
+}
+
 func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown key":         {minimal + "slo: {tfft: 1s}", "slo.tfft: no such key; see `lull config --print-default`"},
@@ -55,6 +72,12 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"engine url's path":   {"engines: [{name: a, kind: vllm, url: 'http://a:1/v1/'}]", `engines[0].url: got "http://a:1/v1/", want the server's address without /v1: clients send it in their paths`},
 		"engine twice":        {"engines: [{name: a, kind: vllm, url: 'http://a:1'}, {name: a, kind: vllm, url: 'http://a:2'}]", `engines[1].name: got "a" again, want each engine once`},
 		"engine device":       {"engines: [{name: a, kind: vllm, url: 'http://a:1', devices: [gpu9]}]", `engines[0].devices: got "gpu9", want the id of a device in devices`},
+		"stage's devices":     {staged("[{bytes_per_token: 1KiB}]"), "engines[0].stages[0].devices: got none, want at least one of engines[0].devices"},
+		"stage elsewhere":     {staged("[{devices: [c], bytes_per_token: 1KiB}]"), `engines[0].stages[0].devices: got "c", want devices of engines[0].devices, each in one stage`},
+		"device in two":       {staged("[{devices: [a], bytes_per_token: 1KiB}, {devices: [a], bytes_per_token: 1KiB}]"), `engines[0].stages[1].devices: got "a", want devices of engines[0].devices, each in one stage`},
+		"device in none":      {staged("[{devices: [a], bytes_per_token: 1KiB}]"), `engines[0].stages: got none with "b", want each of engines[0].devices in one`},
+		"stage's token":       {staged("[{devices: [a]}, {devices: [b], bytes_per_token: 1KiB}]"), "engines[0].stages[0].bytes_per_token: got 0B, want what a token takes there (lull forecast --geometry config.json --pp N says it)"},
+		"stages and token":    {staged("[{devices: [a], bytes_per_token: 1KiB}, {devices: [b], bytes_per_token: 2KiB}], bytes_per_token: 1KiB"), "engines[0].bytes_per_token: got 1.0KiB beside stages, want 0 or that of the fullest, 2.0KiB"},
 		"page":                {"engines: [{name: a, kind: lull-vllm, url: 'http://a:1', page: vllm.page}]", `engines[0].page: got "vllm.page", want an absolute path that ends in .page (see docs/VLLM.md)`},
 		"page's ending":       {"engines: [{name: a, kind: lull-vllm, url: 'http://a:1', page: /dev/shm/x}]", `engines[0].page: got "/dev/shm/x", want an absolute path that ends in .page (see docs/VLLM.md)`},
 		"server twice":        {"engines: [{name: a, kind: vllm, url: 'http://a:1'}, {name: b, kind: vllm, url: 'http://a:1/'}]", `engines[1].url: got "http://a:1/" again, want each server once: two engines cannot be read at one address`},

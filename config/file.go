@@ -60,8 +60,13 @@ type Engine struct {
 	// TLS is for an https URL whose server the system's CAs do not vouch for, or that
 	// wants a client certificate.
 	TLS endpoint.TLS `koanf:"tls"`
-	// Devices are the ids of the devices that its KV cache takes bytes from, alike.
+	// Devices are the ids of the devices that its KV cache takes bytes from: alike, or by
+	// Stages.
 	Devices []string `koanf:"devices"`
+	// Stages are the pipeline stages of a server whose devices do not hold alike many
+	// bytes of a token, in their order. Pool, BytesPerToken and MinBound are then those
+	// of the fullest stage.
+	Stages []Stage `koanf:"stages"`
 	// PID is the server's process; 0 finds it by the port or socket of URL.
 	PID int `koanf:"pid"`
 	// Pool, Resident, Start, BytesPerToken and BlockTokens replace what the engine
@@ -106,6 +111,18 @@ type Engine struct {
 type Model struct {
 	Name  string     `koanf:"name"`
 	Bytes size.Bytes `koanf:"bytes"`
+}
+
+// Stage is one pipeline stage of a server.
+type Stage struct {
+	// Devices are those of the server's that hold its layers, all alike.
+	Devices []string `koanf:"devices"`
+	// BytesPerToken is the KV of a token on each of them; lull forecast --geometry
+	// config.json --pp N says it.
+	BytesPerToken size.Bytes `koanf:"bytes_per_token"`
+	// Pool is the most KV that each of them may hold, 0 what the server's pool takes
+	// there. The stage whose pool has fewest tokens bounds the server.
+	Pool size.Bytes `koanf:"pool"`
 }
 
 // Trainers is the control channel.

@@ -41,6 +41,8 @@ func (e Engine) validateModels(key string) error {
 		return fmt.Errorf("%s.pool: got %v beside models, want none: what a model holds is in its bytes", key, e.Pool)
 	case e.MinBound > 0:
 		return fmt.Errorf("%s.min_bound: got %v beside models, want none: they go whole or not at all", key, e.MinBound)
+	case len(e.Stages) > 0:
+		return fmt.Errorf("%s.stages: got some beside models, want none: a model's bytes lie alike on all devices", key)
 	}
 	seen := map[string]bool{}
 	for i, m := range e.Models {

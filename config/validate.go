@@ -244,5 +244,8 @@ func (e Engine) validate(key string) error {
 	if err := e.TLS.Validate(at); err != nil {
 		return fmt.Errorf("%s.%w", key, err)
 	}
-	return e.validateModels(key)
+	if err := e.validateModels(key); err != nil {
+		return err
+	}
+	return e.validateStages(key)
 }

@@ -18,6 +18,9 @@ type Order struct {
 	Reason string
 	// Shrink says that memory is to be given back.
 	Shrink bool
+	// Stage is the pipeline stage that a shrink is for; none where no engine of the
+	// device that lacks room has stages, and for grants.
+	Stage StageID
 	// Floor is the floor in force with this order; with reason floor it is what
 	// was granted, so that a repeated answer is not taken for one to a later ask.
 	Floor Bytes
@@ -36,8 +39,13 @@ type SetBound struct {
 // (or a death); the answer is a TrainerSeen.
 type ReadTrainer struct{ Trainer TrainerID }
 
-// Hold parks a request; the proxy keeps it until Release or Reject names it.
-type Hold struct{ ID RequestID }
+// Hold parks a request; the proxy keeps it until Release or Reject names it. Stage is
+// the tightest pipeline stage of its engine, which it waits for; none where that has
+// none.
+type Hold struct {
+	ID    RequestID
+	Stage StageID
+}
 
 // Release forwards a request.
 type Release struct {
@@ -69,6 +77,7 @@ type HandoverDone struct {
 	Trainer TrainerID
 	Shrink  bool
 	Reason  string
+	Stage   StageID // as in its Order
 	// From and To are budgets; Freed is the fall of the trainer's own bytes that
 	// the device showed between decision and confirmation.
 	From, To, Freed Bytes

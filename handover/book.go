@@ -127,7 +127,7 @@ func (h *Handover) awaited(e *engine, need Bytes) time.Duration {
 	}
 	rides := 0.0
 	for _, d := range e.devices {
-		if e.target+need > e.kv()+max(0, d.free())+d.coming() {
+		if e.on(d, e.target+need) > e.on(d, e.kv())+max(0, d.free())+d.coming() {
 			age = 0
 		}
 	}

@@ -23,7 +23,7 @@ func (d *device) holds() Bytes {
 	var sum Bytes
 	for _, e := range d.engines {
 		if !e.down {
-			sum += e.resident + e.held
+			sum += e.resident + e.on(d, e.held)
 		}
 	}
 	for _, t := range d.trainers {

@@ -66,7 +66,8 @@ type DeviceConfig struct {
 	Headroom Bytes
 }
 
-// EngineConfig is one engine and the devices whose bytes its KV takes alike.
+// EngineConfig is one engine and the devices whose bytes its KV takes: alike, or by
+// stages.
 type EngineConfig struct {
 	ID      EngineID
 	Devices []DeviceID
@@ -81,6 +82,10 @@ type EngineConfig struct {
 	// means the resident bytes and the whole pool: a server that forgot its bound
 	// may map all of it, and vLLM fills its pool when it starts.
 	StartBytes Bytes
+	// Stages, where there are several that are not alike, say what a token takes on
+	// which devices; all bytes of the engine are then those of its fullest stage.
+	// Without them all its devices are alike.
+	Stages []Stage
 	// BytesPerToken and BlockTokens are the KV geometry per device.
 	BytesPerToken Bytes
 	BlockTokens   int
@@ -220,6 +225,9 @@ func (c Config) validateParties() error {
 			if !devices[d] {
 				return fmt.Errorf("engines.%s.devices: got %q, want one of the devices", e.ID, d)
 			}
+		}
+		if err := e.validateStages(); err != nil {
+			return err
 		}
 		if e.Whole && e.Fence != FenceHard {
 			return fmt.Errorf("engines.%s.fence: got %v for an engine that gives its pool whole, want hard", e.ID, e.Fence)

@@ -243,7 +243,7 @@ func (h *Handover) idles(e *engine, bound Bytes) float64 {
 			if have > 0 {
 				share = float64(t.planned()) / float64(have)
 			}
-			all, left := max(room, 0), max(room-bound, 0)
+			all, left := max(room, 0), max(room-e.on(d, bound), 0)
 			lost += t.worth.at(Bytes(share*float64(all))) - t.worth.at(Bytes(share*float64(left)))
 		}
 	}
@@ -257,7 +257,7 @@ func (d *device) forTrainers(e *engine) (room, have Bytes, n int) {
 	for _, x := range d.engines {
 		room -= x.resident
 		if x != e {
-			room -= x.kv()
+			room -= x.on(d, x.kv())
 		}
 	}
 	for _, t := range d.trainers {

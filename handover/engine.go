@@ -6,11 +6,12 @@ import (
 	"github.com/lull-project/lull/kvbudget"
 )
 
-// engine is one LLM server in the ledger. Bytes are per device, all of its
-// devices alike.
+// engine is one LLM server in the ledger. Bytes are per device: all of its devices
+// alike, or those of its fullest stage (stages.go).
 type engine struct {
 	cfg      EngineConfig
 	devices  []*device
+	scales   []scale // of its devices
 	pred     *kvbudget.Forecaster
 	resident Bytes // high-water
 	held     Bytes
@@ -46,11 +47,13 @@ type engine struct {
 
 	target, lend Bytes // see forecast
 	wish         Bytes // planned bound of this Step
-	calm         bool  // the bound is too large; the excess is lent at calmUntil
-	calmUntil    At
-	calmMost     Bytes // largest lend target since it is
-	lending      bool  // the bound came down for training, which has not got it yet
-	share        Bytes // ModeStatic: its bound, 0 not yet split
+	// Of target and must, what the tightest device can come to have room for (reach).
+	reachable, reachableMust Bytes
+	calm                     bool // the bound is too large; the excess is lent at calmUntil
+	calmUntil                At
+	calmMost                 Bytes // largest lend target since it is
+	lending                  bool  // the bound came down for training, which has not got it yet
+	share                    Bytes // ModeStatic: its bound, 0 not yet split
 }
 
 // boundWait is how long a SetBound may stay without an answer before it is
@@ -71,23 +74,31 @@ func (e *engine) mostWait() time.Duration {
 // kv is the most KV that the engine may map.
 func (e *engine) kv() Bytes { return max(e.bound, e.mayMap, e.held) }
 
-// charge is the engine's part of the ledger. An engine that is down is charged
+// charge is the engine's part of a device's ledger. An engine that is down is charged
 // all that its start needs, and never less than resident + bound.
-func (e *engine) charge() Bytes {
-	c := e.resident + e.kv()
+func (e *engine) charge(d *device) Bytes {
+	c := e.resident + e.on(d, e.kv())
 	if e.down {
-		c = max(c, e.start())
+		c = max(c, e.start(d))
 	}
 	return c
 }
 
-// start is all that a start of the engine may take, until it is fenced again:
-// StartBytes, or else its resident bytes and its whole pool.
-func (e *engine) start() Bytes {
+// start is all that a start of the engine may take of a device, until it is fenced
+// again: StartBytes, or else its resident bytes and its whole pool.
+func (e *engine) start(d *device) Bytes {
 	if e.cfg.StartBytes > 0 {
 		return e.cfg.StartBytes
 	}
-	return e.resident + e.cfg.Pool
+	return e.resident + e.on(d, e.cfg.Pool)
+}
+
+// startKV is the KV that it may take with its start.
+func (e *engine) startKV() Bytes {
+	if e.cfg.StartBytes > 0 {
+		return min(max(0, e.cfg.StartBytes-e.resident), e.cfg.Pool)
+	}
+	return e.cfg.Pool
 }
 
 // usable is the bound that requests may count on: a rise counts when the engine
@@ -99,13 +110,14 @@ func (e *engine) usable() Bytes {
 	return min(e.bound, e.confirmed)
 }
 
-// room is what the least free of its devices has left, for ModeStatic.
-func (e *engine) room() Bytes {
-	room := e.devices[0].free()
-	for _, d := range e.devices[1:] {
-		room = min(room, d.free())
+// fits says that its devices have room for a bound, for ModeStatic.
+func (e *engine) fits(bound Bytes) bool {
+	for _, d := range e.devices {
+		if e.on(d, bound)-e.on(d, e.kv()) > max(0, d.free()) {
+			return false
+		}
 	}
-	return max(0, room)
+	return true
 }
 
 // block is the bytes of one block.

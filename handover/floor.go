@@ -39,7 +39,7 @@ func (h *Handover) answerFloor(t *trainer) {
 	}
 	lowering := Bytes(0)
 	for _, e := range t.dev.engines {
-		lowering += e.kv() - e.bound
+		lowering += e.on(t.dev, e.kv()) - e.on(t.dev, e.bound)
 	}
 	if lack > lowering && h.cfg.Mode == ModeElastic {
 		lowering += h.lowerForFloor(t.dev, lack-lowering)
@@ -73,9 +73,9 @@ func (h *Handover) lowerForFloor(d *device, lack Bytes) Bytes {
 		if lack <= got || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced || e.down {
 			continue
 		}
-		by := e.part(spare, lack-got)
+		by := e.part(spare, e.scaleOn(d).freeing(lack-got))
+		got += e.on(d, e.bound) - e.on(d, e.bound-by)
 		h.setBound(e, e.bound-by, reasonFloor)
-		got += by
 	}
 	return got
 }

@@ -80,7 +80,7 @@ func (h *Handover) mayGrow(d *device) bool {
 func (h *Handover) giveFrom(d *device) {
 	left := d.free()
 	for _, e := range d.engines {
-		left -= max(0, e.lend-e.kv())
+		left -= max(0, e.on(d, e.lend)-e.on(d, e.kv()))
 	}
 	if left < h.cfg.Quantum {
 		d.calm = false

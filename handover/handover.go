@@ -54,7 +54,7 @@ func New(cfg Config) (*Handover, error) {
 		}
 		for _, id := range c.Devices {
 			d := h.device(id)
-			e.devices = append(e.devices, d)
+			e.devices, e.scales = append(e.devices, d), append(e.scales, c.scaleOf(id))
 			d.engines = append(d.engines, e)
 		}
 		h.engines = append(h.engines, e)
@@ -205,6 +205,7 @@ func (h *Handover) trainer(id TrainerID) *trainer {
 
 func newEngine(c EngineConfig, within, horizon time.Duration) (*engine, error) {
 	l := kvbudget.Layout{PerToken: max(c.BytesPerToken, 1), BlockTokens: c.BlockTokens}
+	c.Pool = c.tightestPool()
 	c.MinBound = min(max(c.MinBound, l.Block()), c.Pool)
 	if c.Whole {
 		c.MinBound = 0

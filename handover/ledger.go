@@ -38,7 +38,7 @@ type grant struct {
 func (d *device) charged() Bytes {
 	sum := d.cfg.Headroom
 	for _, e := range d.engines {
-		sum += e.charge()
+		sum += e.charge(d)
 	}
 	for _, t := range d.trainers {
 		sum += t.charge()
@@ -77,7 +77,7 @@ func (h *Handover) noteOver() {
 func (d *device) startExtra() Bytes {
 	var sum Bytes
 	for _, e := range d.engines {
-		sum += e.charge() - e.resident - e.kv()
+		sum += e.charge(d) - e.resident - e.on(d, e.kv())
 	}
 	return sum
 }

@@ -115,7 +115,7 @@ func (h *Handover) onEngineUp(u EngineUp) {
 	if e == nil || !e.down {
 		return
 	}
-	e.mayMap = max(e.kv(), min(e.start()-e.resident, e.cfg.Pool))
+	e.mayMap = max(e.kv(), e.startKV())
 	e.down = false
 	if e.cfg.Fence == FenceHard && e.epoch > 0 { // else its first sample says what it has
 		h.setBound(e, e.bound, reasonFence)

@@ -39,8 +39,11 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	if !renewed {
 		old := t.change
 		h.finish(t, "superseded")
-		shrink := to < t.budget
-		t.change = &change{reason: reason, shrink: shrink, from: t.budget, to: to, bytesAt: t.bytes, decided: h.now, within: within, since: h.now}
+		shrink, stage := to < t.budget, StageID{}
+		if shrink && reason != reasonFloor && reason != reasonFence {
+			stage = t.dev.shortStage()
+		}
+		t.change = &change{reason: reason, stage: stage, shrink: shrink, from: t.budget, to: to, bytesAt: t.bytes, decided: h.now, within: within, since: h.now}
 		if shrink && t.open && old != nil && old.shrink {
 			t.change.since, t.change.failed, t.change.failure = old.since, old.failed, old.failure
 		}
@@ -61,7 +64,7 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	if t.change.shrink && !renewed {
 		t.wear.shrinks++
 	}
-	h.order(Order{Epoch: epoch, Trainer: t.id, Bytes: to, Within: within, Reason: reason, Shrink: t.change.shrink, Floor: t.floor})
+	h.order(Order{Epoch: epoch, Trainer: t.id, Bytes: to, Within: within, Reason: reason, Shrink: t.change.shrink, Stage: t.change.stage, Floor: t.floor})
 }
 
 // prove looks whether the device has confirmed the trainer's ack.
@@ -116,7 +119,7 @@ func (h *Handover) finish(t *trainer, result string) {
 		h.failed(c)
 	}
 	done := HandoverDone{
-		Epoch: t.epoch, Trainer: t.id, Shrink: c.shrink, Reason: c.reason,
+		Epoch: t.epoch, Trainer: t.id, Shrink: c.shrink, Reason: c.reason, Stage: c.stage,
 		From: c.from, To: c.to, Decided: c.decided, Acked: c.acked, Result: result, How: c.how,
 	}
 	if result == "confirmed" {

@@ -175,7 +175,7 @@ func (w *world) seeEngine(e *worldEngine) {
 	if e.cfg.Fence == FenceArena {
 		top = w.h.engine(e.id).bound
 		for _, d := range e.cfg.Devices {
-			top = min(top, e.held+max(0, w.capacity[d]-w.most(d)))
+			top = min(top, e.held+max(0, w.capacity[d]-w.most(d))) // on the fullest stage, so too little elsewhere
 		}
 	}
 	e.held = min(top, Bytes(rapid.IntRange(0, 400).Draw(w.t, "held"))*mib)

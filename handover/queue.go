@@ -107,7 +107,7 @@ func (h *Handover) hold(r *request) {
 	h.queue = append(h.queue, nil)
 	copy(h.queue[i+1:], h.queue[i:])
 	h.queue[i] = r
-	h.emit(Hold{ID: r.id})
+	h.emit(Hold{ID: r.id, Stage: r.engine.tightestID()})
 }
 
 // later says that a has more slack left than b.

@@ -35,17 +35,18 @@ func (h *Handover) wishUpTo(e *engine, want Bytes) {
 	if !e.fenced || e.down || e.cfg.Fence == FenceStatic || want <= e.wish {
 		return
 	}
-	room := want
+	most := want
 	for _, d := range e.devices {
 		left := d.free()
 		for _, x := range d.engines {
 			if x != e {
-				left -= max(0, x.wish-x.kv())
+				left -= max(0, x.on(d, x.wish)-x.on(d, x.kv()))
 			}
 		}
-		room = min(room, max(0, left))
+		s := e.scaleOn(d)
+		most = min(most, s.fit(s.up(e.kv())+max(0, left)))
 	}
-	b := min(want, e.kv()+room)
+	b := min(want, max(most, e.kv()))
 	if b < want {
 		b = e.some(b.FloorTo(e.block()))
 	}

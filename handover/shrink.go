@@ -4,6 +4,9 @@ package handover
 // the engines' targets need beyond what is free and what is already coming, and
 // what the world took beyond capacity.
 func (h *Handover) shrinkForNeed() {
+	for _, e := range h.engines { // before anything is planned on any device
+		h.reach(e)
+	}
 	for _, d := range h.devices {
 		if !d.read() {
 			continue
@@ -11,8 +14,8 @@ func (h *Handover) shrinkForNeed() {
 		need, must := Bytes(0), Bytes(0)
 		for _, e := range d.engines {
 			if e.fenced {
-				need += max(0, e.target-e.kv())
-				must += max(0, e.must()-e.kv())
+				need += max(0, e.on(d, e.reachable)-e.on(d, e.kv()))
+				must += max(0, e.on(d, e.reachableMust)-e.on(d, e.kv()))
 			}
 		}
 		have := d.free() + d.coming()
@@ -42,7 +45,7 @@ func (h *Handover) lots(d *device) (sum Bytes) {
 	for _, e := range d.engines {
 		if lot := e.ins.lot(); h.priced() && lot > 0 && e.fenced && e.target > e.kv() {
 			e.ins.upTo = e.clamp(e.target + lot)
-			sum += e.ins.upTo - e.target
+			sum += e.on(d, e.ins.upTo) - e.on(d, e.target)
 		}
 	}
 	return sum
@@ -128,8 +131,8 @@ func (h *Handover) squeeze(d *device, over Bytes) {
 		if over <= 0 || spare <= 0 || e.cfg.Fence == FenceStatic || !e.settled || !e.fenced {
 			continue
 		}
-		by := e.part(spare, over)
-		over -= by
+		by := e.part(spare, e.scaleOn(d).freeing(over))
+		over -= e.on(d, e.bound) - e.on(d, e.bound-by)
 		h.setBound(e, e.bound-by, reasonSqueeze)
 	}
 }

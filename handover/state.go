@@ -78,6 +78,12 @@ type EngineState struct {
 	Down      bool          `json:"down"`
 	Live      int           `json:"live"`
 	Reserve   ReserveState  `json:"reserve"`
+	// Stages are its pipeline stages, where it has several: its bytes above are those of
+	// the fullest. Tightest is the one where fewest tokens more fit, and decides how far
+	// the bound can rise; Violation says what is predicted there, if anything is.
+	Stages    []StageState `json:"stages,omitempty"`
+	Tightest  *int         `json:"tightest_stage,omitempty"`
+	Violation string       `json:"violation,omitempty"`
 }
 
 // TrainerState is one trainer.
@@ -108,6 +114,8 @@ type QueueState struct {
 	Arrived At            `json:"arrived_ns"`
 	Slack   time.Duration `json:"slack_ns"`
 	DueAt   At            `json:"due_ns"`
+	// Stage is the pipeline stage that it waits for.
+	Stage string `json:"stage,omitempty"`
 }
 
 // OwedState is one order that is not done.
@@ -115,6 +123,7 @@ type OwedState struct {
 	Epoch   Epoch         `json:"epoch"`
 	Trainer TrainerID     `json:"trainer"`
 	Reason  string        `json:"reason"`
+	Stage   string        `json:"stage,omitempty"`
 	Shrink  bool          `json:"shrink"`
 	From    Bytes         `json:"from_bytes"`
 	To      Bytes         `json:"to_bytes"`
@@ -136,6 +145,7 @@ func (h *Handover) Snapshot() State {
 	for _, e := range h.engines {
 		es := e.state()
 		es.Reserve = h.reserveState(e)
+		e.showStages(&es)
 		s.Engines = append(s.Engines, es)
 	}
 	for _, t := range h.trainers {
@@ -144,7 +154,7 @@ func (h *Handover) Snapshot() State {
 		s.Trainers = append(s.Trainers, ts)
 		if c := t.change; t.open && c != nil {
 			s.Owed = append(s.Owed, OwedState{
-				Epoch: t.epoch, Trainer: t.id, Reason: c.reason, Shrink: c.shrink, From: c.from, To: c.to,
+				Epoch: t.epoch, Trainer: t.id, Reason: c.reason, Stage: c.stage.String(), Shrink: c.shrink, From: c.from, To: c.to,
 				Decided: c.decided, Within: c.within, Acked: t.acked,
 			})
 		}
@@ -152,6 +162,7 @@ func (h *Handover) Snapshot() State {
 	for _, r := range h.queue {
 		s.Queue = append(s.Queue, QueueState{
 			ID: r.id, Engine: r.engine.cfg.ID, Need: r.live.Held(), Arrived: r.arrived, Slack: r.slack, DueAt: r.dueAt,
+			Stage: r.engine.tightestID().String(),
 		})
 	}
 	return s
@@ -164,9 +175,9 @@ func (d *device) state() DeviceState {
 	}
 	for _, e := range d.engines {
 		s.Resident += e.resident
-		s.KVBound += e.bound
-		s.KVHeld += e.held
-		s.KVCharged += e.kv()
+		s.KVBound += e.on(d, e.bound)
+		s.KVHeld += e.on(d, e.held)
+		s.KVCharged += e.on(d, e.kv())
 	}
 	s.StartExtra = d.startExtra()
 	for _, t := range d.trainers {

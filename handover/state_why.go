@@ -33,7 +33,7 @@ func (h *Handover) whyNothing(t *trainer) string {
 	if least := max(t.minBudget-t.budget, h.cfg.Quantum); free < least {
 		bounds := Bytes(0)
 		for _, e := range d.engines {
-			bounds += e.kv()
+			bounds += e.on(d, e.kv())
 		}
 		return fmt.Sprintf("%v of the device are free, and it needs %v; engines keep %v for KV, of %v in all", max(free, 0), least, bounds, d.capacity)
 	}

@@ -17,7 +17,7 @@ func (h *Handover) splitOnce() {
 		if e.share == 0 || e.bound == e.share || !e.settled {
 			continue
 		}
-		if e.share < e.bound || e.share-e.kv() <= e.room() {
+		if e.share < e.bound || e.fits(e.share) {
 			h.setBound(e, e.share, reasonStatic)
 		}
 	}
@@ -69,7 +69,7 @@ func (h *Handover) splitDevice(d *device) {
 	elastic, pools := d.capacity-d.cfg.Headroom, Bytes(0)
 	for _, e := range d.engines {
 		elastic -= e.resident
-		pools += e.cfg.Pool
+		pools += e.on(d, e.cfg.Pool)
 	}
 	for _, t := range d.trainers {
 		elastic -= t.floor
@@ -78,15 +78,16 @@ func (h *Handover) splitDevice(d *device) {
 	for _, e := range d.engines {
 		share := e.bound
 		if e.cfg.Fence != FenceStatic {
-			part := float64(elastic) * h.cfg.StaticKVFrac * float64(e.cfg.Pool) / float64(pools)
-			share = min(max(Bytes(part).FloorTo(e.block()), e.cfg.MinBound), e.cfg.Pool)
+			s := e.scaleOn(d)
+			part := float64(elastic) * h.cfg.StaticKVFrac * float64(s.up(e.cfg.Pool)) / float64(pools)
+			share = min(max(s.fit(Bytes(part)).FloorTo(e.block()), e.cfg.MinBound), e.cfg.Pool)
 			if e.share > 0 {
 				share = min(share, e.share) // the least of its devices
 			}
 			share = e.all(share)
 			e.share = share
 		}
-		rest -= share
+		rest -= e.on(d, share)
 	}
 	for i, t := range d.trainers {
 		t.share = max(0, rest/Bytes(len(d.trainers)-i)).FloorTo(size.MiB)

@@ -61,6 +61,7 @@ type trainer struct {
 // change is the record of one order, for HandoverDone.
 type change struct {
 	reason         string
+	stage          StageID
 	shrink         bool
 	from, to       Bytes
 	bytesAt        Bytes

@@ -34,10 +34,11 @@ func TestTranscripts(t *testing.T) {
 }
 
 type scenario struct {
-	h       *Handover
-	ledger  map[DeviceID]string
-	engine  EngineID
-	reserve string
+	h         *Handover
+	ledger    map[DeviceID]string
+	engine    EngineID
+	reserve   string
+	violation string
 }
 
 // args are the key=value pairs of one line.
@@ -110,6 +111,23 @@ func (a args) or(key, otherwise string) string {
 	return otherwise
 }
 
+// stages are pipeline stages of one device each, as "64KiB,32KiB/100MiB": bytes a
+// token, and the pool where the stage has its own.
+func (a args) stages(t *testing.T, devices []DeviceID) (out []Stage) {
+	if a["stages"] == "" {
+		return nil
+	}
+	for i, text := range strings.Split(a["stages"], ",") {
+		token, pool, _ := strings.Cut(text, "/")
+		s := args{"token": token}
+		if pool != "" {
+			s["pool"] = pool
+		}
+		out = append(out, Stage{Devices: devices[i : i+1], BytesPerToken: s.bytes(t, "token", 0), Pool: s.bytes(t, "pool", 0)})
+	}
+	return out
+}
+
 var fences = map[string]Fence{"hard": FenceHard, "arena": FenceArena, "static": FenceStatic}
 
 // config makes the core: the demo's device unless said otherwise. engines and
@@ -136,11 +154,15 @@ func (s *scenario) config(t *testing.T, d *datadriven.TestData) string {
 		devices = append(devices, DeviceID(id))
 		c.Devices = append(c.Devices, DeviceConfig{ID: DeviceID(id), Capacity: a.bytes(t, "capacity", 1056*mib), Headroom: a.bytes(t, "headroom", 64*mib)})
 	}
+	perToken, stages := 64*size.KiB, a.stages(t, devices)
+	for _, s := range stages {
+		perToken = max(perToken, s.BytesPerToken)
+	}
 	for _, id := range strings.Split(a.or("engines", "llm"), ",") {
 		c.Engines = append(c.Engines, EngineConfig{
 			ID: EngineID(id), Devices: devices, Fence: fences[a.or("fence", "hard")],
 			Pool: a.bytes(t, "pool", 640*mib), Resident: a.bytes(t, "resident", 256*mib), StartBytes: a.bytes(t, "start", 0),
-			BytesPerToken: 64 * size.KiB, BlockTokens: 32, MaxModelLen: 4096, MinBound: a.bytes(t, "min", 0),
+			Stages: stages, BytesPerToken: perToken, BlockTokens: 32, MaxModelLen: 4096, MinBound: a.bytes(t, "min", 0),
 			Preempts: a.or("preempts", "true") == "true", AllocDelay: a.duration(t, "alloc_delay", 2*ms),
 			MapAhead: a.duration(t, "map_ahead", 0), Whole: a.or("whole", "false") == "true", Idle: a.duration(t, "idle", 0),
 			Await: a.duration(t, "await", 0), Server: "s", Warm: a.bytes(t, "warm", 0),
@@ -225,6 +247,13 @@ func (s *scenario) play(t *testing.T, input string) string {
 				s.ledger[d.ID] = l
 				fmt.Fprintf(&out, "    = %s\n", l)
 			}
+		}
+		if v := s.h.Snapshot().Engines[0].Violation; v != s.violation {
+			s.violation = v
+			if v == "" {
+				v = "none"
+			}
+			fmt.Fprintf(&out, "    = violation: %s\n", v)
 		}
 		if r := showReserve(s.h.Snapshot().Engines[0].Reserve); r != s.reserve {
 			s.reserve = r
@@ -319,13 +348,13 @@ func show(a Action) string {
 		if a.Reason == "floor" {
 			floor = fmt.Sprintf(" floor=%v", a.Floor)
 		}
-		return fmt.Sprintf("%s %s epoch=%v budget=%v within=%v reason=%s%s", verb, a.Trainer, a.Epoch, a.Bytes, a.Within, a.Reason, floor)
+		return fmt.Sprintf("%s %s epoch=%v budget=%v within=%v reason=%s%s%s", verb, a.Trainer, a.Epoch, a.Bytes, a.Within, a.Reason, floor, showStage(a.Stage))
 	case SetBound:
 		return fmt.Sprintf("bound %s epoch=%v bound=%v reason=%s", a.Engine, a.Epoch, a.Bytes, a.Reason)
 	case ReadTrainer:
 		return fmt.Sprintf("read %s", a.Trainer)
 	case Hold:
-		return fmt.Sprintf("hold %s", a.ID)
+		return fmt.Sprintf("hold %s%s", a.ID, showStage(a.Stage))
 	case Release:
 		return fmt.Sprintf("release %s %s", a.ID, a.Outcome)
 	case Reject:
@@ -339,10 +368,17 @@ func show(a Action) string {
 		if a.Shrink {
 			verb = "shrink"
 		}
-		return fmt.Sprintf("done %s %s epoch=%v %v->%v freed=%v decided=%v acked=%v confirmed=%v reason=%s %s %s",
-			verb, a.Trainer, a.Epoch, a.From, a.To, a.Freed, a.Decided, a.Acked, a.Confirmed, a.Reason, a.Result, a.How)
+		return fmt.Sprintf("done %s %s epoch=%v %v->%v freed=%v decided=%v acked=%v confirmed=%v reason=%s %s %s%s",
+			verb, a.Trainer, a.Epoch, a.From, a.To, a.Freed, a.Decided, a.Acked, a.Confirmed, a.Reason, a.Result, a.How, showStage(a.Stage))
 	}
 	return fmt.Sprintf("unknown action %T", a)
+}
+
+func showStage(s StageID) string {
+	if s == (StageID{}) {
+		return ""
+	}
+	return fmt.Sprintf(" stage=%v", s)
 }
 
 // showReserve is an engine's reserve and why.

@@ -2,6 +2,7 @@ package handover
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"time"
 
@@ -110,6 +111,11 @@ func newWorld(t *rapid.T) *world {
 		}
 		if len(devices) == 2 && rapid.Bool().Draw(t, "one device") {
 			e.Devices = devices[i%2 : i%2+1]
+		}
+		if len(e.Devices) == 2 && rapid.Bool().Draw(t, "stages") {
+			e.Stages = []Stage{{Devices: devices[:1], BytesPerToken: 64 * size.KiB}, {Devices: devices[1:], BytesPerToken: 64 * size.KiB}}
+			less := Bytes(rapid.SampledFrom([]int{1, 7_001, 21_845, 48 * 1024, 65_535}).Draw(t, "bytes a token"))
+			e.Stages[rapid.IntRange(0, 1).Draw(t, "which")].BytesPerToken = less
 		}
 		c.Engines = append(c.Engines, e)
 		w.engines = append(w.engines, &worldEngine{id: e.ID, cfg: e, bound: e.Pool, alive: true})
@@ -389,7 +395,7 @@ func (w *world) most(id DeviceID) Bytes {
 	for _, e := range w.engines {
 		for _, d := range e.cfg.Devices {
 			if d == id {
-				sum += worldResident + e.most()
+				sum += worldResident + e.on(id, e.most())
 			}
 		}
 	}
@@ -399,6 +405,16 @@ func (w *world) most(id DeviceID) Bytes {
 		}
 	}
 	return sum
+}
+
+// on is what so many bytes of the engine are on one of its devices, by its tokens.
+func (e *worldEngine) on(id DeviceID, b Bytes) Bytes {
+	for _, s := range e.cfg.Stages {
+		if s.Devices[0] == id {
+			return Bytes(math.Ceil(float64(b) / float64(e.cfg.BytesPerToken) * float64(s.BytesPerToken)))
+		}
+	}
+	return b
 }
 
 // most is the KV that the engine may map, counting bounds in flight.

@@ -70,8 +70,8 @@ func (h *Handover) onTrainerRated(e TrainerRated) {
 	}
 }
 
-// samplesPerByte is what a byte that the engine keeps from training on each of
-// its devices costs: samples a second, by the trainers that would have it in the
+// samplesPerByte is what a byte of the engine that is kept from training on each of
+// its devices, by its scale there, costs: samples a second, by the trainers that would have it in the
 // shares by which shrinks are taken from them. beside says that one is there,
 // known that one has told its speed; those that have not count as the others do.
 func (e *engine) samplesPerByte() (perByte float64, beside, known bool) {
@@ -90,7 +90,8 @@ func (e *engine) samplesPerByte() (perByte float64, beside, known bool) {
 			weight += share
 		}
 		if weight > 0 {
-			perByte, known = perByte+sum/weight, true
+			s := e.scaleOn(d)
+			perByte, known = perByte+sum/weight*float64(s.part)/float64(s.whole), true
 		}
 	}
 	return perByte, beside, known

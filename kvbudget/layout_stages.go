@@ -75,30 +75,3 @@ func Fullest(stages []Layout, tokens int) int {
 	}
 	return most
 }
-
-// Overfull is a stage whose need exceeds what it may hold.
-type Overfull struct {
-	Stage       int // from 0
-	Need, Bound Bytes
-}
-
-// String names the stage as pipelines count them, from 0.
-func (o Overfull) String() string {
-	return fmt.Sprintf("pipeline stage %d needs %v of %v", o.Stage, o.Need, o.Bound)
-}
-
-// FirstOverfull is the stage that lacks most when requests of those tokens live
-// at once, where each stage may hold its bound; ok is false where all fit.
-// Bounds are of the stages in their order.
-func FirstOverfull(stages []Layout, requests []int, bounds []Bytes) (worst Overfull, ok bool) {
-	for s := range min(len(stages), len(bounds)) {
-		need := Bytes(0)
-		for _, tokens := range requests {
-			need += stages[s].Request(tokens)
-		}
-		if lack := need - bounds[s]; lack > 0 && (!ok || lack > worst.Need-worst.Bound) {
-			worst, ok = Overfull{Stage: s, Need: need, Bound: bounds[s]}, true
-		}
-	}
-	return worst, ok
-}

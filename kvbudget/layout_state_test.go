@@ -114,20 +114,7 @@ func TestStagesAreCutAsVLLMCutsThem(t *testing.T) {
 	}
 }
 
-func TestOverfullStageIsNamed(t *testing.T) {
-	stages, err := ParseStages("c", []byte(granite), Deployment{PP: 2}) // attention in the second alone
-	if err != nil {
-		t.Fatal(err)
-	}
-	requests := []int{4000, 8000}
-	need := stages[1].Request(4000) + stages[1].Request(8000)
-	if o, ok := FirstOverfull(stages, requests, []Bytes{need, need}); ok {
-		t.Errorf("%v where all fit", o)
-	}
-	o, ok := FirstOverfull(stages, requests, []Bytes{need, need - 1})
-	if !ok || o.Stage != 1 || !strings.HasPrefix(o.String(), "pipeline stage 1 needs ") {
-		t.Errorf("got %v, %v; want the second stage", o, ok)
-	}
+func TestMoreStagesThanLayersAreRefused(t *testing.T) {
 	if _, err := ParseStages("c", []byte(granite), Deployment{PP: 5}); err == nil || !strings.Contains(err.Error(), "c: pp: got 5, want at most num_hidden_layers, 4") {
 		t.Errorf("more stages than layers: %v", err)
 	}

@@ -23,7 +23,7 @@ func (l *loop) perform(a handover.Action) {
 			l.readTrainer(t)
 		}
 	case handover.Hold:
-		l.record(telemetry.Event{Kind: "hold", ID: string(a.ID)})
+		l.record(telemetry.Event{Kind: "hold", ID: string(a.ID), Stage: a.Stage.String()})
 		l.requests.park(a.ID)
 	case handover.Release:
 		l.record(telemetry.Event{Kind: "release", ID: string(a.ID), Outcome: string(a.Outcome)})
@@ -56,7 +56,7 @@ func (l *loop) probeIfAlone(id handover.RequestID) {
 
 func (l *loop) performOrder(o handover.Order) {
 	l.view.sawEpoch(o.Epoch)
-	l.record(telemetry.Event{Kind: "order", Owner: string(o.Trainer), Epoch: uint64(o.Epoch), Bytes: int64(o.Bytes), Shrink: o.Shrink, Reason: o.Reason})
+	l.record(telemetry.Event{Kind: "order", Owner: string(o.Trainer), Epoch: uint64(o.Epoch), Bytes: int64(o.Bytes), Shrink: o.Shrink, Reason: o.Reason, Stage: o.Stage.String()})
 	t := l.trainers[o.Trainer]
 	if t == nil {
 		return
@@ -102,14 +102,17 @@ func (l *loop) performDone(d handover.HandoverDone) {
 		acked = d.Acked - d.Decided
 	}
 	l.metrics.Handover(d.Shrink, d.Result, d.How, took, int64(d.Freed))
+	if s := d.Stage; s.Engine != "" {
+		l.metrics.StageShrink(string(s.Engine), s.Stage)
+	}
 	l.recent.add(Handover{
-		Epoch: d.Epoch.String(), Trainer: string(d.Trainer), Direction: direction, Reason: d.Reason, How: d.How, Result: d.Result,
+		Epoch: d.Epoch.String(), Trainer: string(d.Trainer), Direction: direction, Reason: d.Reason, Stage: d.Stage.String(), How: d.How, Result: d.Result,
 		FromBytes: int64(d.From), ToBytes: int64(d.To), FreedBytes: int64(d.Freed),
 		AckedUS: acked.Microseconds(), TookUS: took.Microseconds(), At: l.start.Add(d.Decided),
 	})
 	l.record(telemetry.Event{
 		Kind: "handover", Owner: string(d.Trainer), Epoch: uint64(d.Epoch), Bytes: int64(d.To), From: int64(d.From), Freed: int64(d.Freed),
-		Shrink: d.Shrink, Reason: d.Reason, How: d.How, Result: d.Result, TookUS: took.Microseconds(), AckedUS: acked.Microseconds(),
+		Shrink: d.Shrink, Reason: d.Reason, Stage: d.Stage.String(), How: d.How, Result: d.Result, TookUS: took.Microseconds(), AckedUS: acked.Microseconds(),
 	})
 }
 

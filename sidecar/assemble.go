@@ -85,7 +85,7 @@ func engineConfig(c config.Engine) engine.Config {
 	ec := engine.DefaultConfig()
 	ec.Name, ec.Kind, ec.URL, ec.TLS, ec.PID = c.Name, c.Kind, c.URL, c.TLS, c.PID
 	ec.Page, ec.Segment, ec.MetricsURL = c.Page, c.Segment, c.MetricsURL
-	ec.Pool, ec.BytesPerToken, ec.BlockTokens = c.Pool, c.BytesPerToken, c.BlockTokens
+	ec.Pool, ec.BytesPerToken, ec.BlockTokens = c.Pool, c.PerToken(), c.BlockTokens
 	for _, m := range c.Models {
 		ec.Models = append(ec.Models, engine.Model(m))
 	}
@@ -133,7 +133,7 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine, ec engine.Config) (
 	d := &engineDriver{
 		id: handover.EngineID(ec.Name), engine: e, loop: s.loop, log: s.log, busy: s.busy.Load,
 		models: len(c.Models) > 0, every: cadenceOf(e.Capabilities()), bounds: make(chan struct{}, 1), probes: make(chan time.Time, 1),
-		truth: &residency{now: s.loop.clock, books: s.booksOf(c.Devices), listener: listenerOf(c.URL), pid: c.PID},
+		truth: &residency{now: s.loop.clock, books: s.booksOf(c.Devices), layout: staged(c), listener: listenerOf(c.URL), pid: c.PID},
 	}
 	if ec.Model != nil { // what is not its models' is the server's
 		d.server, d.models, d.truth = handover.EngineID(c.Name), false, &residency{now: s.loop.clock}
@@ -157,7 +157,7 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine, ec engine.Config) (
 func describe(c config.Engine, can engine.Capabilities, s engine.Sample, resident size.Bytes) (handover.EngineConfig, error) {
 	out := handover.EngineConfig{
 		ID: handover.EngineID(c.Name), Fence: handover.FenceStatic, Pool: pick(c.Pool, s.Pool), Resident: pick(c.Resident, resident, s.Resident),
-		StartBytes: c.Start, BytesPerToken: pick(c.BytesPerToken, s.BytesPerToken), BlockTokens: max(c.BlockTokens, s.BlockTokens),
+		StartBytes: c.Start, Stages: staged(c).Stages, BytesPerToken: pick(c.PerToken(), s.BytesPerToken), BlockTokens: max(c.BlockTokens, s.BlockTokens),
 		MaxModelLen: s.MaxModelLen, Preempts: can.Preempts, AllocDelay: c.AllocDelay, Whole: can.Whole, Idle: c.Idle,
 	}
 	if c.BlockTokens > 0 {
@@ -165,6 +165,9 @@ func describe(c config.Engine, can engine.Capabilities, s engine.Sample, residen
 	}
 	for _, id := range c.Devices {
 		out.Devices = append(out.Devices, handover.DeviceID(id))
+	}
+	if said := s.BytesPerToken; len(c.Stages) > 0 && said > 0 && said != c.PerToken() {
+		return out, fmt.Errorf("engines.%s.stages: the fullest has %v a token, want %v, which the server says of its own bytes: %w", c.Name, c.PerToken(), said, errNeverRight)
 	}
 	if can.Bound {
 		out.Fence = handover.FenceHard

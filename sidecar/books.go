@@ -10,7 +10,8 @@ import (
 // books are a device's own word about what a process and those below it hold there.
 // Host memory and GPUs both keep them.
 type books interface {
-	tree(ctx context.Context, pid int) (size.Bytes, error)
+	// One figure a device of the engine, in their order; host memory has one.
+	trees(ctx context.Context, pid int) ([]size.Bytes, error)
 	// beyond says whether a process has bytes there before it takes device memory (its
 	// baseline): host memory, but no GPU.
 	beyond() bool
@@ -19,25 +20,28 @@ type books interface {
 // hostBooks are /proc.
 type hostBooks struct{}
 
-func (hostBooks) tree(_ context.Context, pid int) (size.Bytes, error) { return device.ReadTree(pid) }
-func (hostBooks) beyond() bool                                        { return true }
+func (hostBooks) trees(_ context.Context, pid int) ([]size.Bytes, error) {
+	b, err := device.ReadTree(pid)
+	return []size.Bytes{b}, err
+}
 
-// gpuBooks are those of the GPUs that one engine is on. It takes bytes from all of
-// them alike, so the fullest one counts.
+func (hostBooks) beyond() bool { return true }
+
+// gpuBooks are those of the GPUs that one engine is on.
 type gpuBooks []*gpuDriver
 
 func (g gpuBooks) beyond() bool { return false }
 
-func (g gpuBooks) tree(ctx context.Context, pid int) (size.Bytes, error) {
-	var most size.Bytes
+func (g gpuBooks) trees(ctx context.Context, pid int) ([]size.Bytes, error) {
+	var out []size.Bytes
 	for _, d := range g {
 		b, err := d.tree(ctx, pid)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		most = max(most, b)
+		out = append(out, b)
 	}
-	return most, nil
+	return out, nil
 }
 
 // gpu is one GPU's own account; device.GPU is one.

@@ -20,7 +20,7 @@ func tight(cfg handover.Config) []string {
 		need := d.Headroom
 		for _, e := range cfg.Engines {
 			if slices.Contains(e.Devices, d.ID) {
-				need += e.Resident + e.Pool
+				need += e.Resident + e.On(d.ID, e.Pool)
 			}
 		}
 		if need > d.Capacity {

@@ -62,7 +62,7 @@ func findGPUs(f config.File, open func(which string) (gpu, error)) foundGPUs {
 	out.file.Engines = slices.Clone(f.Engines)
 	for i, e := range f.Engines {
 		if slices.ContainsFunc(e.Devices, func(id string) bool { return isNVIDIA(f, id) && out.open[id].gpu == nil }) {
-			out.file.Engines[i].Devices = nil // what it takes of the others alike could not be judged
+			out.file.Engines[i].Devices, out.file.Engines[i].Stages = nil, nil // what it takes of the others could not be judged
 		}
 	}
 	return out

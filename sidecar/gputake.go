@@ -147,8 +147,8 @@ func (d *gpuDriver) engines(l *loop, snap handover.State, seen *gpuSeen) size.By
 	for _, known := range snap.Engines {
 		if e := l.engines[known.ID]; e != nil {
 			of := cmp.Or(e.server, known.ID)
-			held[of] += known.Held
-			most[of] += max(known.Bound, known.Held)
+			held[of] += known.On(d.id, known.Held)
+			most[of] += max(known.On(d.id, known.Bound), known.On(d.id, known.Held))
 		}
 	}
 	for _, known := range snap.Engines {

@@ -13,6 +13,7 @@ type Handover struct {
 	Trainer    string    `json:"trainer"`
 	Direction  string    `json:"direction"`
 	Reason     string    `json:"reason"`
+	Stage      string    `json:"stage,omitempty"` // that a shrink was for
 	How        string    `json:"how"`
 	Result     string    `json:"result"`
 	FromBytes  int64     `json:"from_bytes"`

@@ -26,10 +26,18 @@ func (l *loop) noteLate(t *trainerPeer, ledger *handover.State) {
 		if o.Acked {
 			word = "acked, but the device does not show its bytes gone"
 		}
-		t.late = fmt.Sprintf("order %s to %s: %s after %s; the bound stays where it is", o.Epoch, o.To, word, (ledger.At - o.Decided).Round(time.Second))
+		whose := ""
+		if o.Stage != "" {
+			whose = " for pipeline stage " + o.Stage
+		}
+		t.late = fmt.Sprintf("order %s to %s%s: %s after %s; the bound stays where it is", o.Epoch, o.To, whose, word, (ledger.At - o.Decided).Round(time.Second))
 		if t.lateEpoch != o.Epoch {
 			t.lateEpoch = o.Epoch
-			l.log.Warn("order stays unconfirmed", "trainer", t.id, "epoch", o.Epoch.String(), "to", o.To, "acked", o.Acked)
+			about := []any{"trainer", t.id, "epoch", o.Epoch.String(), "to", o.To, "acked", o.Acked}
+			if o.Stage != "" {
+				about = append(about, "stage", o.Stage)
+			}
+			l.log.Warn("order stays unconfirmed", about...)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // OwnerMemory is what one owner has on a device, by category. The categories add up
 // to its bytes there as the ledger has them.
 type OwnerMemory struct {
-	// Device is "each" for an engine, whose figures hold on each of its devices.
+	// Device is "each" for an engine whose figures hold on each of its devices.
 	Device string `json:"device"`
 	Owner  string `json:"owner"`
 	// Party is engine or trainer.
@@ -43,15 +43,33 @@ func memoryOf(ledger *handover.State, samples map[handover.EngineID]engine.Sampl
 		return out
 	}
 	for _, e := range ledger.Engines {
-		out = append(out, engineMemory(e, samples[e.ID]))
+		out = append(out, engineRows(e, samples[e.ID])...)
 	}
 	for _, t := range ledger.Trainers {
 		out = append(out, trainerMemory(t, reports[t.ID], least[t.ID]))
 	}
 	sort.SliceStable(out, func(i, j int) bool {
 		a, b := out[i], out[j]
-		return a.Party < b.Party || a.Party == b.Party && a.Owner < b.Owner
+		return a.Party < b.Party || a.Party == b.Party && a.Owner < b.Owner // devices as they come
 	})
+	return out
+}
+
+// engineRows is one row for devices that are alike, and one a device of an engine with
+// pipeline stages.
+func engineRows(e handover.EngineState, s engine.Sample) (out []OwnerMemory) {
+	if len(e.Stages) == 0 {
+		return []OwnerMemory{engineMemory(e, s)}
+	}
+	for _, stage := range e.Stages {
+		for _, id := range stage.Devices {
+			there, said := e, s
+			there.Held, said.Evictable = stage.Held, min(e.On(id, s.Evictable), stage.Held)
+			row := engineMemory(there, said)
+			row.Device = string(id)
+			out = append(out, row)
+		}
+	}
 	return out
 }
 

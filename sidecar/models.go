@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lull-project/lull/config"
@@ -48,17 +49,17 @@ func ofModel(c config.Engine, ec engine.Config) config.Engine {
 	return c
 }
 
-// weigh is what the server of a model has by the device's books, 0 where nobody can
+// weigh is what the server of a model has by the books of the device that has most of it, 0 where nobody can
 // say.
 func (e *engineDriver) weigh(ctx context.Context) size.Bytes {
 	if e.scale == nil || e.scale.known() == 0 {
 		return 0
 	}
-	b, err := e.scale.books.tree(ctx, e.scale.known())
+	shown, err := e.scale.books.trees(ctx, e.scale.known())
 	if err != nil {
 		return 0
 	}
-	return b
+	return slices.Max(shown)
 }
 
 // heavierBy is by how much of its bytes a model may be heavier than the file says:

@@ -2,10 +2,12 @@ package sidecar
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/lull-project/lull/engine"
+	"github.com/lull-project/lull/handover"
 	"github.com/lull-project/lull/size"
 )
 
@@ -16,8 +18,9 @@ import (
 type residency struct {
 	now      func() time.Time
 	books    books
-	listener func() (int, error) // who listens at the engine's address; nil where that is not this machine
-	pid      int                 // from the config; 0 finds it
+	layout   handover.EngineConfig // by which its KV lies on its devices
+	listener func() (int, error)   // who listens at the engine's address; nil where that is not this machine
+	pid      int                   // from the config; 0 finds it
 	last     time.Time
 
 	seen   int          // found as the listener
@@ -42,20 +45,34 @@ func (r *residency) resident(ctx context.Context, e engine.Engine, before engine
 		return before.Resident
 	}
 	r.absent = 0
-	b, err := r.books.tree(ctx, pid)
+	shown, err := r.books.trees(ctx, pid)
 	if err != nil {
 		return before.Resident
 	}
-	if r.books.beyond() {
-		b -= before.Baseline
-	} else if b == 0 {
+	if !r.books.beyond() && slices.Max(shown) == 0 {
 		r.absent = pid
 	}
 	after, err := e.Observe(ctx)
 	if err != nil || after.Held != before.Held {
 		return 0
 	}
-	return max(0, b-before.Held)
+	return r.beside(shown, before)
+}
+
+// beside is what stands beside the KV on the fullest of the engine's devices: what does
+// not move counts alike on all of them.
+func (r *residency) beside(shown []size.Bytes, s engine.Sample) (most size.Bytes) {
+	for i, b := range shown {
+		held := s.Held
+		if i < len(r.layout.Devices) {
+			held = r.layout.On(r.layout.Devices[i], held)
+		}
+		if r.books.beyond() {
+			b -= s.Baseline
+		}
+		most = max(most, b-held)
+	}
+	return most
 }
 
 // find prefers the config's word, then the engine's, then the listener of its

@@ -106,6 +106,7 @@ func (s *Sidecar) wire() {
 	s.metrics.ShowServing(s.serving)
 	s.metrics.ShowReserves(s.loop.view.reserves)
 	s.metrics.ShowOwners(s.loop.view.memory)
+	s.metrics.ShowStages(s.loop.view.stages)
 }
 
 // withRemedy adds to an error of a place that only root may write what to do.

@@ -17,6 +17,7 @@ func TestEverySeriesStandsInTheTable(t *testing.T) {
 	m.ShowObjectives(func() ([]Objective, []Goodput) { return nil, nil })
 	m.ShowReserves(func() []Reserve { return nil })
 	m.ShowOwners(func() []OwnerMemory { return nil })
+	m.ShowStages(func() []Stage { return nil })
 	var code []string
 	descs := make(chan *prometheus.Desc)
 	go func() { m.registry.Describe(descs); close(descs) }() // ends when all are read

@@ -22,6 +22,7 @@ type Event struct {
 	Freed   int64  `json:"freed_bytes,omitempty"`
 	Shrink  bool   `json:"shrink,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+	Stage   string `json:"stage,omitempty"`
 	How     string `json:"how,omitempty"`
 	Result  string `json:"result,omitempty"`
 	Outcome string `json:"outcome,omitempty"`

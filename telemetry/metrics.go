@@ -37,6 +37,7 @@ type Metrics struct {
 	failovers    *prometheus.CounterVec
 	reloads      *prometheus.CounterVec
 	faults       *prometheus.CounterVec
+	stageShrinks *prometheus.CounterVec
 }
 
 // latencyBuckets run from half a millisecond to a minute, doubling: attainment
@@ -90,13 +91,14 @@ func NewMetrics() *Metrics {
 			Help: "Lines of the events file that found the queue full."}),
 		trainers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lull_trainers_connected",
 			Help: "Trainers that have a session with the sidecar."}),
-		failovers: counter("lull_failover_requests_total", "Interpreted requests that went to another LLM server than the first, by that server.", "engine"),
-		reloads:   counter("lull_config_reloads_total", "Configs read while requests run: taken over (ok) or refused.", "result"),
-		faults:    counter("lull_device_faults_total", "Errors that a GPU's driver reported, by kind (xid, ecc_corrected, ecc_uncorrected, retired, lost) and by the XID's code.", "device", "kind", "code"),
+		failovers:    counter("lull_failover_requests_total", "Interpreted requests that went to another LLM server than the first, by that server.", "engine"),
+		reloads:      counter("lull_config_reloads_total", "Configs read while requests run: taken over (ok) or refused.", "result"),
+		faults:       counter("lull_device_faults_total", "Errors that a GPU's driver reported, by kind (xid, ecc_corrected, ecc_uncorrected, retired, lost) and by the XID's code.", "device", "kind", "code"),
+		stageShrinks: counter("lull_stage_shrinks_total", "Finished shrinks that were for a pipeline stage.", "engine", "stage"),
 	}
 	m.duty.Set(1) // nobody has been told anything else
 	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.overhead, m.tokens, m.judged, m.overrides, m.inFlight, m.memory,
-		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads, m.faults,
+		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads, m.faults, m.stageShrinks,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
