@@ -110,7 +110,7 @@ func TestBadConfigNamesKeyValueAndRule(t *testing.T) {
 		"socket":              {minimal + "trainers: {socket: ''}", `trainers.socket: got "", want the path of a Unix socket`},
 		"idle":                {minimal + "proxy: {idle_timeout: 0s}", "proxy.idle_timeout: got 0s, want more than 0"},
 		"yield":               {minimal + "interference: {yield: always}", `interference.yield: got "always", want auto or never`},
-		"pace":                {minimal + "interference: {pace: slow}", `interference.pace: got "slow", want auto or never`},
+		"pace":                {minimal + "interference: {pace: slow}", `interference.pace: got "slow", want auto, never or priced`},
 		"progress floor":      {minimal + "interference: {progress_floor: 0}", "interference.progress_floor: got 0, want more than 0, at most 1"},
 		"body memory":         {minimal + "proxy: {body_memory: 1GB}", `proxy.body_memory: got "1GB", want a number with B, KiB, MiB or GiB, such as 640MiB`},
 		"balance":             {minimal + "proxy: {balance: random}", `proxy.balance: got "random", want first or least_load`},
@@ -153,12 +153,14 @@ func TestWhatCannotComeIntoPlayIsWarnedOf(t *testing.T) {
 	const nobody = " without an objective, want slo.ttft, slo.tbt or an entry of slo.objectives or slo.overrides that promises one: it does nothing, nobody can be late"
 	for text, want := range map[string][]string{
 		"": nil,
-		"interference: {yield: auto, pace: auto}\nslo: {e2e: 5s}":                   {"interference.yield: got auto" + nobody, "interference.pace: got auto" + nobody},
-		"interference: {yield: auto, pace: auto}\nslo: {ttft: 1s}":                  nil,
-		"interference: {yield: auto, pace: auto}\nslo: {overrides: {ttft_max: 1s}}": nil,
-		"policy: {prices: {sample: 1, miss: 1}}\nslo: {tbt: 1s}":                    {"policy.prices: got prices without an objective on TTFT, want slo.ttft or an entry of slo.objectives or slo.overrides that promises one: the reserve is then 0, nobody can miss what nobody promised"},
-		"policy: {prices: {sample: 1, miss: 1}}\nslo: {ttft: 1s}":                   nil,
-		"proxy: {failover: true}":                                                   {"proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve"},
+		"interference: {yield: auto, pace: auto}\nslo: {e2e: 5s}":                               {"interference.yield: got auto" + nobody, "interference.pace: got auto" + nobody},
+		"interference: {yield: auto, pace: auto}\nslo: {ttft: 1s}":                              nil,
+		"interference: {yield: auto, pace: auto}\nslo: {overrides: {ttft_max: 1s}}":             nil,
+		"policy: {prices: {sample: 1, miss: 1}}\nslo: {tbt: 1s}":                                {"policy.prices: got prices without an objective on TTFT, want slo.ttft or an entry of slo.objectives or slo.overrides that promises one: the reserve is then 0, nobody can miss what nobody promised"},
+		"policy: {prices: {sample: 1, miss: 1}}\nslo: {ttft: 1s}":                               nil,
+		"interference: {pace: priced}\nslo: {ttft: 1s}":                                         {"interference.pace: got priced without policy.prices, want a sample and a miss price there: until then it does what auto does"},
+		"interference: {pace: priced}\npolicy: {prices: {sample: 1, miss: 1}}\nslo: {ttft: 1s}": nil,
+		"proxy: {failover: true}":                                                               {"proxy.failover: got true with one engine, want two or more in engines: it does nothing, there is no next one to serve"},
 	} {
 		f, err := Parse([]byte(minimal + text))
 		if got := f.Warnings(); err != nil || !slices.Equal(got, want) {

@@ -174,10 +174,11 @@ type Admission struct {
 	QueueLimit int               `koanf:"queue_limit"`
 }
 
-// Whether Lull does something by itself.
+// Whether Lull does something by itself, and for Interference.Pace by policy.prices.
 const (
-	Auto  = "auto"
-	Never = "never"
+	Auto   = "auto"
+	Never  = "never"
+	Priced = "priced"
 )
 
 // Interference is what training does with the device's time while requests run.
@@ -185,8 +186,10 @@ const (
 type Interference struct {
 	// Yield stops training at its next block while a request's slack is short.
 	Yield string `koanf:"yield"`
-	// Pace gives training a duty cycle that holds the mean gap between tokens below
-	// its objective.
+	// Pace gives training a duty cycle: auto holds the mean gap between tokens below its
+	// objective; priced seeks the duty at which the next point is worth to training what
+	// it costs in misses by policy.prices, and moves it by 15 % at random, a second at a
+	// time, to measure that.
 	Pace string `koanf:"pace"`
 	// ProgressFloor is the least duty, 0 to 1: lower protects requests more, and
 	// training may then hardly move for as long as the load lasts.

@@ -116,7 +116,7 @@ func kindWord(k reflect.Kind) string {
 // off as true and false, so somebody will write those.
 var words = map[string]string{
 	"interference.yield": Auto + " or " + Never,
-	"interference.pace":  Auto + " or " + Never,
+	"interference.pace":  Auto + ", " + Never + " or " + Priced,
 	"admission.hold":     "auto or never",
 	"admission.owed":     "fail_open or refuse",
 	"policy.mode":        "elastic or static",

@@ -100,10 +100,11 @@ func (p Proxy) validate() error {
 }
 
 func (i Interference) validate() error {
-	for key, word := range map[string]string{"yield": i.Yield, "pace": i.Pace} {
-		if word != Auto && word != Never {
-			return fmt.Errorf("interference.%s: got %q, want %s or %s", key, word, Auto, Never)
-		}
+	if i.Yield != Auto && i.Yield != Never {
+		return fmt.Errorf("interference.yield: got %q, want %s or %s", i.Yield, Auto, Never)
+	}
+	if i.Pace != Auto && i.Pace != Never && i.Pace != Priced {
+		return fmt.Errorf("interference.pace: got %q, want %s, %s or %s", i.Pace, Auto, Never, Priced)
 	}
 	if i.ProgressFloor <= 0 || i.ProgressFloor > 1 {
 		return fmt.Errorf("interference.progress_floor: got %v, want more than 0, at most 1", i.ProgressFloor)

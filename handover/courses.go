@@ -247,7 +247,7 @@ func (h *Handover) idles(e *engine, bound Bytes) float64 {
 			lost += t.worth.at(Bytes(share*float64(all))) - t.worth.at(Bytes(share*float64(left)))
 		}
 	}
-	return max(lost, 0) * h.prices.Sample
+	return max(lost, 0) * h.share.until(h.now) * h.prices.Sample
 }
 
 // forTrainers is the bytes that budgets could have beside a bound of 0 of the

@@ -27,6 +27,7 @@ type Handover struct {
 	prices   Priced
 	prefill  time.Duration // a token of a prompt, as last seen
 	off      bool          // no priced reserves for now
+	share    share         // of the devices' time, that training has
 
 	count uint32 // epochs given
 	seq   uint64 // requests seen
@@ -144,6 +145,8 @@ func (h *Handover) dispatch(e Event) {
 		h.onReserveOff(e)
 	case PrefillSeen:
 		h.prefill = max(0, e.PerToken)
+	case TrainingShare:
+		h.onTrainingShare(e)
 	case TrainerRated:
 		h.onTrainerRated(e)
 	default:

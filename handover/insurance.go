@@ -150,6 +150,7 @@ func (h *Handover) insure(e *engine) {
 	in.at, in.stale = h.now, false
 	h.noteOverdue()
 	perByte, beside, known := e.samplesPerByte()
+	perByte *= h.share.until(h.now) // a byte brings nothing while training stands still
 	in.perByte = perByte
 	in.toll = in.exposure.Toll(h.times, h.cfg.Horizon, h.missPrice)
 	c := kvbudget.Cover{

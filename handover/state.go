@@ -18,6 +18,8 @@ type State struct {
 	// confirmation, and the time that few exceed.
 	ExpectedHandover time.Duration `json:"expected_handover_ns"`
 	HandoverTail     time.Duration `json:"handover_tail_ns"`
+	// TrainingShare is the mean share of the devices' time that training has had of late.
+	TrainingShare float64 `json:"training_share_ratio"`
 }
 
 // DeviceState is one device's ledger: Capacity = Resident + KVCharged + Floor +
@@ -137,7 +139,7 @@ func (h *Handover) Snapshot() State {
 	s := State{
 		At: h.now, Session: h.cfg.Session, Epoch: NewEpoch(h.cfg.Session, h.count), Mode: h.cfg.Mode,
 		Devices: []DeviceState{}, Engines: []EngineState{}, Trainers: []TrainerState{}, Queue: []QueueState{}, Owed: []OwedState{},
-		ExpectedHandover: h.tail.mean, HandoverTail: h.tail.high(),
+		ExpectedHandover: h.tail.mean, HandoverTail: h.tail.high(), TrainingShare: h.share.until(h.now),
 	}
 	for _, d := range h.devices {
 		s.Devices = append(s.Devices, d.state())

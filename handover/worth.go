@@ -62,6 +62,17 @@ func (w worth) at(budget Bytes) float64 {
 	return w[len(w)-1].SamplesPerSecond
 }
 
+// TrainingSpeed is the samples a second that the jobs make by their budgets while they
+// have the devices' whole time.
+func (h *Handover) TrainingSpeed() (perSecond float64) {
+	for _, t := range h.trainers {
+		if t.orderable() {
+			perSecond += t.worth.at(t.budget)
+		}
+	}
+	return perSecond
+}
+
 // onTrainerRated takes a trainer's curve.
 func (h *Handover) onTrainerRated(e TrainerRated) {
 	if t := h.trainer(e.Trainer); t != nil {

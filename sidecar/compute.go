@@ -28,12 +28,14 @@ const (
 // yielding while a request's slack is short, and over seconds, by a duty cycle.
 // All but gap runs on the loop's goroutine.
 type compute struct {
+	draw    func() float64
 	yields  bool
 	pace    atomic.Bool // read by the relays too
 	yielder slo.Yielder
 
-	mu    sync.Mutex // guards pacer: gaps come from the relays
+	mu    sync.Mutex // guards pacer and weigh: gaps come from the relays
 	pacer slo.Pacer
+	weigh *weigh // nil but for pace: priced
 
 	lastAt handover.At
 	// said is what trainers were told last, and when.
@@ -48,8 +50,9 @@ type advice struct {
 }
 
 // newCompute watches nothing where nothing is promised: nobody can be late.
-func newCompute(promised bool, c config.Interference) *compute {
-	out := &compute{yielder: slo.DefaultYielder(), pacer: slo.DefaultPacer()}
+// draw is uniform in [0, 1).
+func newCompute(promised bool, c config.Interference, draw func() float64) *compute {
+	out := &compute{draw: draw, yielder: slo.DefaultYielder(), pacer: slo.DefaultPacer()}
 	out.said.duty = 1
 	out.set(promised, c)
 	return out
@@ -59,10 +62,16 @@ func newCompute(promised bool, c config.Interference) *compute {
 // its lease.
 func (c *compute) set(promised bool, to config.Interference) {
 	c.yields = promised && to.Yield == config.Auto
-	c.pace.Store(promised && to.Pace == config.Auto)
+	c.pace.Store(promised && to.Pace != config.Never)
 	c.yielder.Floor = min(to.ProgressFloor, 0.5)
 	c.mu.Lock()
 	c.pacer.Floor = to.ProgressFloor
+	switch {
+	case to.Pace != config.Priced:
+		c.weigh = nil
+	case c.weigh == nil:
+		c.weigh = newWeigh(c.draw)
+	}
 	c.mu.Unlock()
 }
 
@@ -76,6 +85,9 @@ func (c *compute) gap(p *promise, d time.Duration) {
 	}
 	c.mu.Lock()
 	c.pacer.Gap(d, p.TBT)
+	if c.weigh != nil {
+		c.weigh.contention.Gap(d, p.TBT)
+	}
 	c.mu.Unlock()
 }
 
@@ -95,6 +107,9 @@ func (c *compute) advise(at handover.At, pressure float64, decoding int) advice 
 	if c.pace.Load() {
 		c.mu.Lock()
 		a.duty = c.pacer.Step(at, decoding)
+		if c.weigh != nil {
+			a.duty = c.weigh.step(at, a.duty, c.pacer.Floor, decoding, a.yield)
+		}
 		c.mu.Unlock()
 	}
 	return a
@@ -132,12 +147,14 @@ func (l *loop) advise() {
 	at := l.now()
 	pressure, decoding := l.requests.pressure(at, l.view.score.predictedPrefill)
 	before := l.compute.said
+	l.compute.setWorth(l.trainingWorth())
 	m := l.compute.message(at, l.compute.advise(at, pressure, decoding))
 	if m == nil {
 		return
 	}
 	now := l.compute.said
 	l.metrics.TrainingAdvice(now.yield, now.duty, now.yield && !before.yield)
+	l.tellShare(now)
 	for _, t := range l.trainers {
 		if t.session == nil {
 			continue

@@ -28,7 +28,7 @@ func told(c *compute, at *handover.At, pressure float64, decoding, steps int) (s
 }
 
 func TestYieldIsSaidAtOnceRenewedWithinItsLeaseAndTakenBackAtOnce(t *testing.T) {
-	c, at := newCompute(true, both), handover.At(0)
+	c, at := newCompute(true, both, nil), handover.At(0)
 	if sent := told(c, &at, 0.3, 1, 5); len(sent) != 0 {
 		t.Errorf("with slack: sent %v, want nothing", sent)
 	}
@@ -47,7 +47,7 @@ func TestYieldIsSaidAtOnceRenewedWithinItsLeaseAndTakenBackAtOnce(t *testing.T) 
 }
 
 func TestPaceIsSaidWhenItMovesAndBeforeItsLeaseEnds(t *testing.T) {
-	c, at := newCompute(true, both), handover.At(0)
+	c, at := newCompute(true, both, nil), handover.At(0)
 	var sent []trainer.Message
 	for range 30 { // three seconds of gaps far above the target
 		for range 10 {
@@ -72,8 +72,8 @@ func TestPaceIsSaidWhenItMovesAndBeforeItsLeaseEnds(t *testing.T) {
 
 func TestNothingIsWatchedWithoutAnObjectiveOrWhereItIsOff(t *testing.T) {
 	for name, c := range map[string]*compute{
-		"no objective": newCompute(false, both),
-		"off":          newCompute(true, config.Interference{Yield: config.Never, Pace: config.Never, ProgressFloor: 0.05}),
+		"no objective": newCompute(false, both, nil),
+		"off":          newCompute(true, config.Interference{Yield: config.Never, Pace: config.Never, ProgressFloor: 0.05}, nil),
 	} {
 		if c.active() || c.due(time.Hour, 5) {
 			t.Errorf("%s: active, want not", name)

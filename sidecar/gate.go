@@ -39,17 +39,18 @@ func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	in := g.ledgers.of(r.Engine, r.Model)
 	req := g.loop.requests.add(id, in.id, g.loop.now())
 	req.promise = g.score.promise(ctx, r)
+	req.tier, req.from = askedOf(ctx).tier, g.loop.compute.mark(g.loop.now())
 	if !g.lent() {
 		req.decided.Store(true)
 		return proxy.Verdict{Forward: true, Outcome: proxy.OutcomeForwarded}
 	}
 	slack := g.score.slack(req.promise, r.ArrivedAt)
-	tier, promised := askedOf(ctx).tier, req.promise.TTFT.For(req.promise.promptTokens) > 0
+	promised := req.promise.TTFT.For(req.promise.promptTokens) > 0
 	limit, stop := context.WithTimeout(ctx, slack+answerLimit)
 	defer stop()
 	req.asked = handover.Arrived{
 		ID: id, Engine: in.id, Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
-		MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack, Tier: tier, Promised: promised,
+		MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack, Tier: req.tier, Promised: promised,
 	}
 	g.loop.post(limit, input{event: arrivedAt(req.asked)})
 	if in.await > slack {
@@ -150,6 +151,7 @@ func (g *gate) Done(r proxy.Record) {
 		g.metrics.Failover(r.Engine)
 	}
 	g.score.done(req.promise, r)
+	g.loop.compute.ended(g.loop.now(), req.from, used(req.promise, r), g.loop.missPrice(req.tier))
 }
 
 // finish hands the end to the loop and waits for nothing.

@@ -3,6 +3,7 @@ package sidecar
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/lull-project/lull/config"
@@ -25,6 +26,8 @@ type pricing struct {
 	zone   *time.Location
 	// draw is uniform in [0, 1).
 	draw func() float64
+
+	misses atomic.Pointer[map[string]float64] // prices of list by tier, "" for the others; read by the relays too
 
 	told   bool // the core knows the list in force
 	list   config.PriceList
@@ -74,7 +77,24 @@ func (p *pricing) listAt(at handover.At, wall time.Time) (config.PriceList, bool
 	}
 	before := p.list
 	p.list, p.told = list, true
+	misses := map[string]float64{"": list.Miss}
+	for _, t := range list.Tiers {
+		misses[t.Name] = t.Miss
+	}
+	p.misses.Store(&misses)
 	return list, list.Sample > 0 || before.Sample > 0
+}
+
+// missPrice is what a miss of a tier costs at this hour.
+func (l *loop) missPrice(tier string) float64 {
+	misses := l.pricing.misses.Load()
+	if misses == nil {
+		return 0
+	}
+	if price, ok := (*misses)[tier]; ok {
+		return price
+	}
+	return (*misses)[""]
 }
 
 // turn says that off has changed. The intervals between those without a reserve

@@ -238,7 +238,7 @@ func TestMissingUpstreamKeyIsSaidAtTheStart(t *testing.T) {
 }
 
 func TestInterferenceIsTakenOverWhileItRuns(t *testing.T) {
-	c := newCompute(true, config.Interference{Yield: config.Never, Pace: config.Never, ProgressFloor: 0.05})
+	c := newCompute(true, config.Interference{Yield: config.Never, Pace: config.Never, ProgressFloor: 0.05}, nil)
 	c.set(true, both)
 	if !c.active() || !c.yields || !c.pace.Load() {
 		t.Error("not active after both were switched on")

@@ -31,6 +31,8 @@ type request struct {
 	reported int64         // loop only: tokens that the core knows of
 	decided  atomic.Bool
 	asked    handover.Arrived // what the core was told, where there is one
+	tier     string
+	from     mark // where the mean duty beside it begins
 }
 
 // requests is the table of live requests. Relays add to their own entry without

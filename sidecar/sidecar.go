@@ -97,7 +97,7 @@ func (s *Sidecar) wire() {
 	score := newScore(s.file.SLO, s.file.Admission.Within, time.Now, s.metrics)
 	s.loop = &loop{
 		ctx: context.Background(), clock: time.Now, start: time.Now(), inputs: make(chan input, inputQueue), log: s.log,
-		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(s.file.SLO.Promises(), s.file.Interference),
+		metrics: s.metrics, events: s.events, pace: defaultPace(), compute: newCompute(s.file.SLO.Promises(), s.file.Interference, rand.Float64),
 		pricing: newPricing(s.file.Policy.Prices, s.file.SLO.Location(), rand.Float64), requests: newRequests(), flag: &s.busy, lent: &s.lent,
 		engines: map[handover.EngineID]*engineDriver{}, trainers: map[handover.TrainerID]*trainerPeer{},
 		recent: &history{}, view: newView(score, s.session),

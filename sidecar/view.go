@@ -28,7 +28,9 @@ type State struct {
 	Trainers []TrainerState  `json:"trainers"`
 	Memory   []OwnerMemory   `json:"memory"`
 	SLO      []SLOState      `json:"slo"`
-	Problems []string        `json:"problems"`
+	// Duty is training's share of the device's time, where interference is on.
+	Duty     *DutyState `json:"duty,omitempty"`
+	Problems []string   `json:"problems"`
 }
 
 // EngineState is an engine's own last word.
@@ -190,12 +192,17 @@ func (v *view) layOut(l *loop, at handover.At) {
 		})
 	}
 	l.metrics.TrainersConnected(connected)
+	duty := l.compute.state()
+	if duty != nil && duty.Why != "" {
+		l.metrics.DutyPrices(duty.ToTraining, duty.ToRequests)
+	}
 	sort.Slice(trainers, func(i, j int) bool { return trainers[i].ID < trainers[j].ID })
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.laidOut = at
 	v.state.Deciding, v.state.Lending = l.core != nil, l.core != nil && l.lendable()
 	v.state.Requests = l.requests.live()
+	v.state.Duty = duty
 	v.state.Ledger, v.state.Trainers = ledger, trainers
 	v.state.Engines = v.engineStates(l)
 	v.state.Memory = memoryOf(ledger, v.samples, reports, least)

@@ -30,6 +30,7 @@ type Metrics struct {
 	freed        prometheus.Counter
 	samples      *prometheus.GaugeVec
 	duty         prometheus.Gauge
+	dutyPrices   *prometheus.GaugeVec
 	yields       *prometheus.CounterVec
 	loop         prometheus.Counter
 	dropped      prometheus.Counter
@@ -84,6 +85,8 @@ func NewMetrics() *Metrics {
 			Help: "Training samples done, as the trainer reports them."}, []string{"job", "rank"}),
 		duty: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lull_training_duty",
 			Help: "Share of the device's time that training may use beside the requests that run, 0 while it yields."}),
+		dutyPrices: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lull_shadow_price_per_duty_point_second",
+			Help: "What one more hundredth of the device's time for training would be worth to training, or cost requests, a second, in the currency of policy.prices."}, []string{"party"}),
 		yields: counter("lull_training_yields_total", "Times training was told to stop at its next block for a request's slack."),
 		loop: prometheus.NewCounter(prometheus.CounterOpts{Name: "lull_core_failures_total",
 			Help: "Times the core broke an invariant; training is held at its least and requests pass unguarded."}),
@@ -98,7 +101,7 @@ func NewMetrics() *Metrics {
 	}
 	m.duty.Set(1) // nobody has been told anything else
 	m.registry.MustRegister(m.requests, m.ttft, m.tbt, m.held, m.overhead, m.tokens, m.judged, m.overrides, m.inFlight, m.memory,
-		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads, m.faults, m.stageShrinks,
+		m.handovers, m.handoverTime, m.freed, m.samples, m.duty, m.dutyPrices, m.yields, m.loop, m.dropped, m.trainers, m.failovers, m.reloads, m.faults, m.stageShrinks,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -159,6 +162,13 @@ func (m *Metrics) TrainingAdvice(yielding bool, duty float64, began bool) {
 	if began {
 		m.yields.WithLabelValues().Inc()
 	}
+}
+
+// DutyPrices sets what one more hundredth of the device's time is worth to training,
+// and costs requests.
+func (m *Metrics) DutyPrices(toTraining, toRequests float64) {
+	m.dutyPrices.WithLabelValues("training").Set(toTraining)
+	m.dutyPrices.WithLabelValues("requests").Set(toRequests)
 }
 
 // Override counts an objective that a client asked for by a header: used, clamped
