@@ -82,7 +82,7 @@ func (h *Handover) noteRise(r *request, tier string, promised bool) {
 		return
 	}
 	late := 0.0
-	if age := h.awaited(e, r.live.Held()); promised {
+	if age := h.awaited(e, e.pred.Adds(r.live)); promised {
 		late = h.times.Goes(age, r.slack)
 		h.meet(e, r.slack, h.missPrice(tier))
 	}

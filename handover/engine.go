@@ -44,6 +44,7 @@ type engine struct {
 	delay    allocDelay
 	ins      insurance
 	prefixes prefixes
+	usage    lookups // by the usage of its answers
 
 	target, lend Bytes // see forecast
 	wish         Bytes // planned bound of this Step

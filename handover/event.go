@@ -1,6 +1,10 @@
 package handover
 
-import "time"
+import (
+	"time"
+
+	"github.com/lull-project/lull/kvbudget"
+)
 
 // Event is one thing that happened. Every event carries the time at which it
 // did; times never go back from one Step to the next.
@@ -23,6 +27,8 @@ type Arrived struct {
 	// PromptTokens, when above 0, counts the prompt exactly (it was given as token
 	// ids) and replaces the estimate from PromptBytes.
 	PromptTokens int
+	// Prefix marks the prompt's beginning, for what it has in common with others.
+	Prefix []kvbudget.Mark
 	// MaxTokens is the answer's limit as the client gave it; 0 means none given.
 	MaxTokens int
 	// Sequences is n (or best_of), the sequences that the engine will run; 0 is 1.
@@ -63,6 +69,9 @@ type Finished struct {
 	ID           RequestID
 	PromptTokens int
 	OutputTokens int
+	// CachedTokens are those of PromptTokens that the server found cached, 0 also where
+	// it does not say.
+	CachedTokens int
 	// Refused says that the server would not run it (a status of 4xx and no token):
 	// nothing is learned from it, not even that it came.
 	Refused bool

@@ -23,9 +23,7 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 		e.held = s.Held
 	}
 	e.needed = s.Needed
-	if s.PrefixQueries > 0 {
-		e.prefixes.see(h.now, e.cfg.Pool, s.Cached, s.PrefixQueries, s.PrefixHits)
-	}
+	h.seePrefixes(e, s)
 	if e.needed == 0 {
 		e.needed = max(0, s.Held-s.Evictable)
 	}

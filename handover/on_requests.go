@@ -17,7 +17,7 @@ func (h *Handover) onArrived(e Arrived) {
 	h.seq++
 	r := &request{id: e.ID, engine: eng, seq: h.seq, arrived: h.now, slack: max(0, e.Slack), place: len(eng.requests)}
 	r.live = eng.pred.Arrive(h.now, kvbudget.Asked{
-		Model: e.Model, Tier: e.Tier, PromptBytes: e.PromptBytes, PromptTokens: e.PromptTokens,
+		Model: e.Model, Tier: e.Tier, PromptBytes: e.PromptBytes, PromptTokens: e.PromptTokens, Prefix: e.Prefix,
 		MaxTokens: e.MaxTokens, Sequences: e.Sequences, Need: e.NeedBytes,
 	})
 	r.atEnd = eng.pred.AtEnd(r.live)
@@ -56,7 +56,8 @@ func (h *Handover) onFinished(e Finished) {
 	if e.Refused {
 		r.engine.pred.Refuse(h.now, r.live)
 	} else {
-		r.engine.pred.Finish(h.now, r.live, kvbudget.Usage{PromptTokens: e.PromptTokens, OutputTokens: e.OutputTokens})
+		r.engine.pred.Finish(h.now, r.live, kvbudget.Usage{PromptTokens: e.PromptTokens, CachedTokens: e.CachedTokens, OutputTokens: e.OutputTokens})
+		r.engine.usage.add(e.PromptTokens, e.CachedTokens)
 	}
 	h.unlist(r)
 }

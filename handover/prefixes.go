@@ -56,6 +56,36 @@ func (p *prefixes) see(at At, pool, cached Bytes, queried, hit uint64) {
 	p.heard, p.at, p.cached, p.queried, p.hit = true, at, cached, queried, hit
 }
 
+// lookups count tokens of prompts that were looked up and found.
+type lookups struct{ queried, hit uint64 }
+
+// add takes one prompt by usage.
+func (l *lookups) add(prompt, cached int) {
+	if prompt > 0 {
+		l.queried += uint64(prompt)
+		l.hit += uint64(min(max(cached, 0), prompt))
+	}
+}
+
+// seePrefixes takes what an engine's cache has found: by its own counters, or else by
+// usage, once that has told of anything found. An engine that does not say which of
+// its evictable bytes are prefixes has no others.
+func (h *Handover) seePrefixes(e *engine, s EngineSeen) {
+	switch {
+	case s.PrefixQueries > 0:
+		if p := &e.prefixes; p.heard && s.PrefixHits > p.hit {
+			e.pred.Found(s.PrefixHits - p.hit)
+		}
+		e.prefixes.see(h.now, e.cfg.Pool, s.Cached, s.PrefixQueries, s.PrefixHits)
+	case e.usage.hit > 0:
+		cached := s.Cached
+		if cached == 0 {
+			cached = s.Evictable
+		}
+		e.prefixes.see(h.now, e.cfg.Pool, cached, e.usage.queried, e.usage.hit)
+	}
+}
+
 // curve is the share found by the bytes cached, as the least concave curve above
 // what was measured (see worth): what a cache finds rises ever more slowly with its
 // size. Between nothing and the least size that was seen it is a line.

@@ -99,6 +99,7 @@ func (h *Handover) hold(r *request) {
 		wait = min(wait, h.cfg.AckWithin)
 	}
 	r.held, r.dueAt = true, h.now+wait
+	r.engine.pred.Apart(r.live)
 	r.engine.queued += r.live.Held()
 	i := len(h.queue)
 	for i > 0 && later(h.queue[i-1], r) {
@@ -122,6 +123,7 @@ func later(a, b *request) bool {
 func (h *Handover) unqueue(r *request) {
 	r.held = false
 	r.engine.queued -= r.live.Held()
+	r.engine.pred.Share(r.live)
 	for i, x := range h.queue {
 		if x == r {
 			h.queue = append(h.queue[:i], h.queue[i+1:]...)
@@ -140,9 +142,9 @@ func (h *Handover) serveQueue() {
 	}
 	for _, r := range append([]*request(nil), h.queue...) {
 		e := r.engine
-		need := e.needsRoom() - e.queued + r.live.Held()
+		need := e.needsRoom() - e.queued + e.pred.WouldAdd(r.live)
 		if a := h.arrival; a != nil && a.engine == e {
-			need -= a.live.Held()
+			need -= e.pred.Adds(a.live)
 		}
 		switch {
 		case e.covers(need) && !h.blocked(r):

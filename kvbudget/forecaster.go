@@ -50,6 +50,9 @@ type Asked struct {
 	// PromptBytes is the length of the prompt's text, PromptTokens its exact count
 	// where that is known, which replaces the estimate.
 	PromptBytes, PromptTokens int
+	// Prefix marks the prompt's beginning, in order; nil where nothing is known to be
+	// shared. It is read until the request ends.
+	Prefix []Mark
 	// MaxTokens is the answer's limit, 0 none; Sequences the answers, 0 is 1.
 	MaxTokens, Sequences int
 	// Need, when above 0, is the request's KV at its end and replaces every estimate.
@@ -59,8 +62,9 @@ type Asked struct {
 	Answer int
 }
 
-// Usage is what a request took by the server's own word; 0 is unknown.
-type Usage struct{ PromptTokens, OutputTokens int }
+// Usage is what a request took by the server's own word; 0 is unknown. CachedTokens
+// are those of PromptTokens that it found cached.
+type Usage struct{ PromptTokens, CachedTokens, OutputTokens int }
 
 // Active is one request that a Forecaster counts.
 type Active struct {
@@ -71,12 +75,17 @@ type Active struct {
 	moved   time.Duration
 	held    Bytes
 	came    Bytes  // what it counts as among arrivals
+	met     Bytes  // in common with others as it came
 	turn    uint64 // of all arrivals
 	index   int
 	lengths *Lengths
+
+	perToken float64  // of its marks: bytes of text, or 1
+	shared   *sharing // nil where it counts whole
+	common   Bytes    // in common with those that were there before it
 }
 
-// Held is what the request needs now, its growth ahead included.
+// Held is what the request needs now by itself, its growth ahead included.
 func (r *Active) Held() Bytes { return r.held }
 
 // Forecaster predicts, for each of its horizons, the distribution of the largest
@@ -96,7 +105,11 @@ type Forecaster struct {
 	turns     uint64   // requests so far
 	ranks     ranks
 	live      []*Active
-	need      Bytes
+	need      Bytes // sum less saved
+	sum       Bytes // of what each holds by itself
+	saved     Bytes // by what prompts have in common
+	sharings  map[string]*sharing
+	counted   found // by the engine's counters
 	speed     speed
 	residence float64 // seconds of a request in the engine
 	looks     []lookout
@@ -110,6 +123,7 @@ func NewForecaster(c ForecastConfig) (*Forecaster, error) {
 	f := &Forecaster{
 		cfg: c, ratio: NewRatio(), answers: NewAnswers(), rates: NewRates(c.Horizons), sizes: NewLengths(), needs: newNeeds(c.Layout.Block()),
 		ranks: newRanks(), speed: speed{tokens: priorTokensPerSecond, seconds: 1}, residence: priorResidence.Seconds(), looks: make([]lookout, len(c.Horizons)),
+		sharings: make(map[string]*sharing),
 	}
 	f.sizes.keep = sizeDecay
 	for i, h := range c.Horizons {
@@ -121,7 +135,7 @@ func NewForecaster(c ForecastConfig) (*Forecaster, error) {
 // Layout is how the engine lays tokens out.
 func (f *Forecaster) Layout() Layout { return f.cfg.Layout }
 
-// Need is the KV of all live requests, and Live their number.
+// Need is the KV of all live requests, what they share counted once.
 func (f *Forecaster) Need() Bytes { return f.need }
 
 // Live is the number of requests that count.
@@ -137,12 +151,14 @@ func (f *Forecaster) Horizon(i int) time.Duration { return f.looks[i].horizon }
 // Arrive counts a request from now on. Times never go back.
 func (f *Forecaster) Arrive(at time.Duration, a Asked) *Active {
 	f.settle(at)
+	perToken := 1.0
 	if a.PromptTokens <= 0 {
 		a.PromptTokens = f.ratio.Tokens(a.PromptBytes)
+		perToken = f.ratio.BytesPerToken()
 	}
 	a.Sequences, a.PromptTokens = min(max(a.Sequences, 1), f.mostSequences()), max(a.PromptTokens, 1)
 	f.turns++
-	r := &Active{asked: a, limit: max(a.MaxTokens, 0), arrived: at, moved: at, turn: f.turns, index: len(f.live)}
+	r := &Active{asked: a, limit: max(a.MaxTokens, 0), arrived: at, moved: at, turn: f.turns, index: len(f.live), perToken: perToken}
 	if most := f.cfg.MaxModelLen; most > 0 {
 		r.asked.PromptTokens = min(a.PromptTokens, most)
 		room := max(1, most-r.asked.PromptTokens)
@@ -152,8 +168,15 @@ func (f *Forecaster) Arrive(at time.Duration, a Asked) *Active {
 	}
 	r.lengths = f.answers.Class(a.Model, a.Tier, a.MaxTokens, r.asked.PromptTokens)
 	f.live = append(f.live, r)
-	f.hold(r)
-	r.came = r.held
+	r.held = f.holds(r)
+	f.sum += r.held
+	f.join(r)
+	if r.met = r.common; r.met > 0 {
+		f.counted.expect(f.inCommon(r.met))
+		f.save(r.shared)
+	}
+	f.show()
+	r.came = f.Adds(r)
 	f.rates.Add(at)
 	f.sizes.Learn(f.sized(r))
 	f.needs.add(f.needs.bin(r.came))
@@ -186,6 +209,9 @@ func (f *Forecaster) Progress(at time.Duration, r *Active, outputTokens int) {
 func (f *Forecaster) Finish(at time.Duration, r *Active, u Usage) {
 	if r.index < 0 {
 		return
+	}
+	if u.PromptTokens > 0 {
+		f.learnFound(r.asked.Model, r.met, u.CachedTokens)
 	}
 	f.Drop(at, r)
 	f.ratio.Learn(r.asked.PromptBytes, u.PromptTokens)
@@ -221,5 +247,7 @@ func (f *Forecaster) Drop(at time.Duration, r *Active) {
 	f.live[last] = nil
 	f.live = f.live[:last]
 	r.index = -1
-	f.need -= r.held
+	f.sum -= r.held
+	f.leave(r)
+	f.show()
 }

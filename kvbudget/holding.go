@@ -17,12 +17,27 @@ const (
 
 // hold recounts a request and shows the new need to every horizon.
 func (f *Forecaster) hold(r *Active) {
-	held := f.bytes(r, float64(r.output)+float64(f.ahead(r))*float64(r.asked.Sequences))
+	held := f.holds(r)
 	if held == r.held {
 		return
 	}
-	f.need += held - r.held
+	f.sum += held - r.held
 	r.held = held
+	f.show()
+}
+
+// holds is what a request needs by itself.
+func (f *Forecaster) holds(r *Active) Bytes {
+	return f.bytes(r, float64(r.output)+float64(f.ahead(r))*float64(r.asked.Sequences))
+}
+
+// show works the need out anew and shows it to every horizon.
+func (f *Forecaster) show() {
+	need := f.sum - f.saved
+	if need == f.need {
+		return
+	}
+	f.need = need
 	for i := range f.looks {
 		f.looks[i].see(f.need)
 	}

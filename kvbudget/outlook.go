@@ -106,7 +106,7 @@ func (f *Forecaster) law(at time.Duration, i int) peakLaw {
 		if r.output > 0 && grown > 0 { // one that ends grows half as far on average
 			l.grow += max(0, float64(f.bytes(r, float64(r.output)+float64(grown*n))-r.held)) * (1 + stays) / 2
 		}
-		held := float64(r.held)
+		held := float64(f.Adds(r)) // what others use too stays when it ends
 		l.fall += (1 - stays) * held
 		l.fallVar += stays * (1 - stays) * held * held
 	}

@@ -48,8 +48,14 @@ type Request struct {
 	// under messages, prompt, input, system, instructions and tools, except
 	// those that carry media or names (image_url, data, role, type, ...).
 	PromptBytes int
+	// ToolBytes are those of PromptBytes that describe tools.
+	ToolBytes int
+	// Media is what the prompt has beside text.
+	Media Media
 	// PromptTokens is the count of token ids, where the prompt was given so.
 	PromptTokens int
+	// Prefix marks how the prompt begins, at growing lengths; nil for a short one.
+	Prefix []Mark
 	// MaxTokens is the answer's limit per sequence; 0 means that none was given.
 	MaxTokens int
 	// Sequences is max(n, best_of) times the number of prompts, at least 1.
@@ -57,6 +63,10 @@ type Request struct {
 	// ArrivedAt is when the request was fully read.
 	ArrivedAt time.Time
 }
+
+// Media counts what a prompt has beside text, whatever the size of each. A document
+// that Anthropic's dialect sends as a source counts as an image.
+type Media struct{ Images, Audios, Videos, Files int }
 
 // Mover is a Gate that wants to know when a request that it has spoken for goes to
 // another upstream than that of its arrival.

@@ -77,6 +77,19 @@ const (
 	// From here the request's text: nodeText + slot. What lies below keeps the
 	// node.
 	nodeText node = 128
+
+	// And from here what is no text: nodeMedia + slot · mediaKinds + kind. Nothing
+	// below it is looked at.
+	nodeMedia node = 160
+)
+
+// The kinds of nodeMedia.
+const (
+	mediaImage = iota
+	mediaAudio
+	mediaVideo
+	mediaFile
+	mediaKinds
 )
 
 // The slots of nodeText. A key that comes twice counts once: the last one, as
@@ -89,14 +102,30 @@ const (
 	textSlots
 )
 
-// textChild is the node of a key below text: names, kinds and media are no text.
+// textChild is the node of a key below text: names and kinds are no text, and media
+// are counted. The schema of a tool names media without having any.
 func textChild(parent node, key []byte) node {
-	switch string(key) {
-	case "role", "type", "id", "tool_call_id", "call_id", "status",
-		"image_url", "image", "images", "input_audio", "audio", "video_url", "video", "file",
-		"url", "data", "source", "media_type", "detail", "cache_control", "multimodal_data",
-		"encrypted_content", "signature":
+	if parent >= nodeMedia {
 		return 0
 	}
-	return parent
+	kind := 0
+	switch string(key) {
+	case "role", "type", "id", "tool_call_id", "call_id", "status", "url", "data", "media_type",
+		"detail", "cache_control", "encrypted_content", "signature", "file_id":
+		return 0
+	case "image_url", "image", "images", "source", "multimodal_data":
+		kind = mediaImage
+	case "input_audio", "audio", "audio_url":
+		kind = mediaAudio
+	case "video_url", "video":
+		kind = mediaVideo
+	case "file", "file_data", "file_url":
+		kind = mediaFile
+	default:
+		return parent
+	}
+	if parent == nodeText+slotTools {
+		return 0
+	}
+	return nodeMedia + (parent-nodeText)*mediaKinds + node(kind)
 }

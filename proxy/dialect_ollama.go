@@ -30,6 +30,8 @@ func (ollama) request(parent node, key []byte) node {
 			return nodeText + slotSystem
 		case "tools":
 			return nodeText + slotTools
+		case "images":
+			return nodeMedia + slotPrompt*mediaKinds + mediaImage
 		}
 	case parent == ollamaOptions:
 		if string(key) == "num_predict" {

@@ -22,6 +22,12 @@ func (sglang) request(parent node, key []byte) node {
 			return nodeStream
 		case "text", "input_ids": // one or the other
 			return nodeText + slotPrompt
+		case "image_data":
+			return nodeMedia + slotPrompt*mediaKinds + mediaImage
+		case "audio_data":
+			return nodeMedia + slotPrompt*mediaKinds + mediaAudio
+		case "video_data":
+			return nodeMedia + slotPrompt*mediaKinds + mediaVideo
 		case "sampling_params":
 			return sglangSampling
 		}

@@ -262,23 +262,25 @@ func TestRequestsOfNativeDialectsAreScanned(t *testing.T) {
 		want       Request
 	}{
 		{"ollama generate", `{"model":"m","prompt":"hello","system":"be","options":{"num_predict":9,"seed":1},"images":["AAAA"]}`,
-			ollama{}, Request{Model: "m", MaxTokens: 9, PromptBytes: 7, Sequences: 1}},
+			ollama{}, Request{Model: "m", MaxTokens: 9, PromptBytes: 7, Media: Media{Images: 1}, Sequences: 1}},
 		{"ollama without a limit", `{"options":{"num_predict":-1}}`, ollama{}, Request{Sequences: 1}},
 		{"ollama chat", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hello","images":["AAAA"]}]}`,
-			ollama{}, Request{Model: "m", Stream: true, PromptBytes: 5, Sequences: 1}},
+			ollama{}, Request{Model: "m", Stream: true, PromptBytes: 5, Media: Media{Images: 1}, Sequences: 1}},
 		{"llama.cpp", `{"prompt":"hello","n_predict":9,"max_tokens":4,"stream":true}`,
 			llamacpp{}, Request{Stream: true, MaxTokens: 9, PromptBytes: 5, Sequences: 1}},
 		{"llama.cpp ids", `{"prompt":[1,2,3],"n_predict":-1}`, llamacpp{}, Request{PromptTokens: 3, Sequences: 1}},
 		{"llama.cpp infill", `{"input_prefix":"ab","input_suffix":"c","input_extra":[{"filename":"d","text":"e"}]}`,
-			llamacpp{}, Request{PromptBytes: 5, Sequences: 1}},
+			llamacpp{}, Request{PromptBytes: 5, ToolBytes: 2, Sequences: 1}},
 		{"sglang", `{"text":"hello","sampling_params":{"max_new_tokens":9,"n":2},"stream":true}`,
 			sglang{}, Request{Stream: true, MaxTokens: 9, PromptBytes: 5, Sequences: 2}},
+		{"sglang media", `{"text":"hello","image_data":["AA","BB"],"audio_data":"CC"}`, sglang{},
+			Request{PromptBytes: 5, Media: Media{Images: 2, Audios: 1}, Sequences: 1}},
 		{"sglang ids", `{"input_ids":[1,2,3]}`, sglang{}, Request{PromptTokens: 3, Sequences: 1}},
 		{"triton infer", `{"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],"data":["hello"]},{"name":"n","datatype":"INT32","data":[16]}]}`,
 			triton{}, Request{PromptBytes: 5, Sequences: 1}},
 	} {
 		for _, piece := range []int{1, 5, 1 << 20} {
-			if _, got := scanText(c.d, c.body, piece); got != c.want {
+			if _, got := scanText(c.d, c.body, piece); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%s in pieces of %d: got %+v, want %+v", c.name, piece, got, c.want)
 			}
 		}

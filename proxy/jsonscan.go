@@ -24,6 +24,13 @@ type shape interface {
 	value(found)
 }
 
+// rawShape is given a member's bytes in pieces, from the colon to its end. text says
+// how many of a piece's first bytes stand for themselves in a string of the text.
+type rawShape interface {
+	begin(member node)
+	piece(member node, p []byte, text int)
+}
+
 // nodeRoot is the node of a document that is an object.
 const nodeRoot node = 1
 
@@ -32,9 +39,13 @@ const nodeRoot node = 1
 // valid document, and of an invalid one it may report a beginning.
 type jsonScan struct {
 	shape shape
-	state jsonState
-	depth int
-	stack [maxDepth]frame
+	// raw, where it is there, sees the members of the document that have a node of
+	// the request's text as they stand; member is the node of the present one.
+	raw    rawShape
+	member node
+	state  jsonState
+	depth  int
+	stack  [maxDepth]frame
 	// at is the node that the next value will have.
 	at node
 	// buf holds the beginning of a key, string, number or word; size counts all
@@ -75,12 +86,13 @@ const maxDepth = 200
 
 // reset makes it ready for another document.
 func (s *jsonScan) reset(sh shape) {
-	s.shape, s.state, s.depth, s.at = sh, jsonValue, 0, 0
+	s.shape, s.state, s.depth, s.at, s.member = sh, jsonValue, 0, 0, 0
 }
 
 // write reads the next piece.
 func (s *jsonScan) write(p []byte) {
-	for i := 0; i < len(p); {
+	for i, from := 0, 0; i < len(p); from = i {
+		in, member := s.inText(), s.member
 		switch s.state {
 		case jsonString:
 			i += s.inString(p[i:])
@@ -97,6 +109,23 @@ func (s *jsonScan) write(p []byte) {
 			s.byte(p[i])
 			i++
 		}
+		if member != 0 { // not with the end of its key
+			s.show(p[from:i], in)
+		}
+	}
+}
+
+// show gives raw a piece that stood in a string of the text's node in, or in none.
+func (s *jsonScan) show(p []byte, in node) {
+	text := 0
+	if in >= nodeText && in < nodeMedia {
+		if text = len(p); s.state != jsonString {
+			text-- // the quote or the backslash that ended it
+		}
+	}
+	s.raw.piece(s.member, p, text)
+	if s.depth == 1 && s.state == jsonAfter {
+		s.member = 0
 	}
 }
 

@@ -39,6 +39,12 @@ func (s *jsonScan) endString() {
 			k = nil
 		}
 		s.at = s.shape.child(s.stack[s.depth-1].node, k)
+		if s.raw != nil && s.depth == 1 {
+			if s.member = 0; s.at >= nodeText && s.at < nodeMedia {
+				s.member = s.at
+				s.raw.begin(s.at)
+			}
+		}
 		s.state = jsonColon
 		return
 	}

@@ -19,19 +19,28 @@ type requestScan struct {
 	maxCompletion int
 	n, bestOf     int
 	text          [textSlots]textCount
+	prefix        prefix
 }
 
-type textCount struct{ bytes, ids, prompts int }
+type textCount struct {
+	bytes, ids, prompts int
+	media               [mediaKinds]int
+}
 
 func newRequestScan(d dialect) *requestScan {
 	s := &requestScan{dialect: d}
 	s.json.reset(s)
+	s.json.raw = s
 	return s
 }
 
 func (s *requestScan) child(parent node, key []byte) node { return s.dialect.request(parent, key) }
 
 func (s *requestScan) value(f found) {
+	if f.node >= nodeMedia {
+		s.media(f)
+		return
+	}
 	if f.node >= nodeText {
 		s.prompt(&s.text[f.node-nodeText], f)
 		return
@@ -77,6 +86,13 @@ func (s *requestScan) prompt(t *textCount, f found) {
 	}
 }
 
+// media counts images and the like: each object or string, alone or in a list.
+func (s *requestScan) media(f found) {
+	if at := f.node - nodeMedia; f.kind == '{' || f.kind == 's' && f.size > 0 {
+		s.text[at/mediaKinds].media[at%mediaKinds]++
+	}
+}
+
 // fill copies what was found into a request.
 func (s *requestScan) fill(r *Request) {
 	r.Model, r.Stream, r.MaxTokens = s.model, s.stream, s.maxTokens
@@ -85,12 +101,18 @@ func (s *requestScan) fill(r *Request) {
 	}
 	for _, t := range s.text {
 		r.PromptBytes += t.bytes
+		r.Media.Images += t.media[mediaImage]
+		r.Media.Audios += t.media[mediaAudio]
+		r.Media.Videos += t.media[mediaVideo]
+		r.Media.Files += t.media[mediaFile]
 	}
-	if at := s.json.inText(); at >= nodeText {
+	r.ToolBytes = s.text[slotTools].bytes
+	if at := s.json.inText(); at >= nodeText && at < nodeMedia {
 		r.PromptBytes += s.json.size // of a body that is judged by its beginning
 	}
 	r.PromptTokens = s.text[slotPrompt].ids
 	r.Sequences = max(s.n, s.bestOf, 1) * max(s.text[slotPrompt].prompts, 1)
+	r.Prefix = s.marks(r)
 }
 
 // count is a number as a count: whole, not negative, not above 2^31-1; else 0.

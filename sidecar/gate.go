@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/kvbudget"
 	"github.com/lull-project/lull/proxy"
 	"github.com/lull-project/lull/telemetry"
 )
@@ -49,7 +50,7 @@ func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	limit, stop := context.WithTimeout(ctx, slack+answerLimit)
 	defer stop()
 	req.asked = handover.Arrived{
-		ID: id, Engine: in.id, Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens,
+		ID: id, Engine: in.id, Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens, Prefix: marksOf(r.Prefix),
 		MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack, Tier: req.tier, Promised: promised,
 	}
 	g.loop.post(limit, input{event: arrivedAt(req.asked)})
@@ -159,17 +160,29 @@ func (g *gate) finish(r proxy.Record) {
 	id := handover.RequestID(r.ID)
 	finished := input{event: func(at handover.At) handover.Event {
 		g.loop.requests.remove(id)
-		prompt, output := 0, 0
+		f := handover.Finished{At: at, ID: id, Refused: unrun(r)}
 		if r.TokenSource == proxy.TokensFromUsage {
-			prompt, output = r.PromptTokens, r.OutputTokens
+			f.PromptTokens, f.CachedTokens, f.OutputTokens = r.PromptTokens, r.CachedTokens, r.OutputTokens
 		}
-		return handover.Finished{At: at, ID: id, PromptTokens: prompt, OutputTokens: output, Refused: unrun(r)}
+		return f
 	}}
 	select {
 	case g.loop.inputs <- finished:
 	default: // the loop is far behind: a goroutine of its own waits, the relay does not
 		go g.loop.post(g.loop.ctx, finished)
 	}
+}
+
+// marksOf is the marks of a prompt in the core's words.
+func marksOf(prefix []proxy.Mark) []kvbudget.Mark {
+	if len(prefix) == 0 {
+		return nil
+	}
+	out := make([]kvbudget.Mark, len(prefix))
+	for i, m := range prefix {
+		out[i] = kvbudget.Mark(m)
+	}
+	return out
 }
 
 // unrun says that the server refused a request and no token came of it.

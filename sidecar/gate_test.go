@@ -3,13 +3,17 @@ package sidecar
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lull-project/lull/config"
 	"github.com/lull-project/lull/handover"
+	"github.com/lull-project/lull/kvbudget"
 	"github.com/lull-project/lull/proxy"
+	"github.com/lull-project/lull/telemetry"
 )
 
 // Whatever breaks in the counting of an ended request, the core must hear of its
@@ -84,6 +88,35 @@ func TestOnlyARequestThatTheServerRefusedTeachesNothing(t *testing.T) {
 		if got := (<-l.inputs).event(0).(handover.Finished).Refused; got != c.want {
 			t.Errorf("%s with status %d, %d events and %d tokens: refused %v, want %v", c.r.Outcome, c.r.Status, c.r.Events, c.r.OutputTokens, got, c.want)
 		}
+	}
+}
+
+// TestUsageReachesTheCoreWithWhatWasFoundCached: tokens counted by events teach
+// nothing of prompts.
+func TestUsageReachesTheCoreWithWhatWasFoundCached(t *testing.T) {
+	r := proxy.Record{ID: "a", PromptTokens: 100, CachedTokens: 64, OutputTokens: 7, TokenSource: proxy.TokensFromUsage}
+	for source, want := range map[string]handover.Finished{
+		proxy.TokensFromUsage:  {ID: "a", PromptTokens: 100, CachedTokens: 64, OutputTokens: 7},
+		proxy.TokensFromEvents: {ID: "a"},
+	} {
+		l := &loop{ctx: t.Context(), inputs: make(chan input, 1), requests: newRequests()}
+		r.TokenSource = source
+		(&gate{loop: l}).finish(r)
+		if got := (<-l.inputs).event(0).(handover.Finished); got != want {
+			t.Errorf("tokens from %s: got %+v, want %+v", source, got, want)
+		}
+	}
+}
+
+func TestPromptsMarksReachTheCore(t *testing.T) {
+	l := &loop{ctx: t.Context(), clock: time.Now, inputs: make(chan input, 1), requests: newRequests()}
+	now := time.Now()
+	s := newScore(config.Default().SLO, 0, func() time.Time { return now }, telemetry.NewMetrics())
+	g := &gate{loop: l, metrics: telemetry.NewMetrics(), score: s, lent: func() bool { return true }}
+	g.Admit(t.Context(), proxy.Request{ID: "a", ArrivedAt: now, Prefix: []proxy.Mark{{Upto: 900, Sum: 7}, {Upto: 1200, Sum: 8}}})
+	want := []kvbudget.Mark{{Upto: 900, Sum: 7}, {Upto: 1200, Sum: 8}}
+	if got := (<-l.inputs).event(0).(handover.Arrived).Prefix; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ func TestRequestThatGoesElsewhereIsChargedThere(t *testing.T) {
 	}
 	came := <-l.inputs
 	want := handover.Arrived{At: 6, ID: "r1", Engine: "b", PromptTokens: 7, MaxTokens: 9, Sequences: 1, Promised: true}
-	if got := came.event(6); got != want {
+	if got := came.event(6); !reflect.DeepEqual(got, want) {
 		t.Errorf("then %+v, want %+v", got, want)
 	}
 	if came.do(l); req.engine != "b" {
