@@ -22,8 +22,12 @@ type Arrived struct {
 	// Model is the one that was asked for; answers are learned by it. It may be empty.
 	Model string
 	// PromptBytes is the length of the prompt's text in the body. The core turns
-	// it into tokens by the ratio that it learns from Finished.
+	// it into tokens by what it learns from Finished.
 	PromptBytes int
+	// ToolBytes are those of PromptBytes that describe tools, Media counts what the
+	// prompt has beside text.
+	ToolBytes int
+	Media     kvbudget.Media
 	// PromptTokens, when above 0, counts the prompt exactly (it was given as token
 	// ids) and replaces the estimate from PromptBytes.
 	PromptTokens int

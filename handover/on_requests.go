@@ -17,7 +17,7 @@ func (h *Handover) onArrived(e Arrived) {
 	h.seq++
 	r := &request{id: e.ID, engine: eng, seq: h.seq, arrived: h.now, slack: max(0, e.Slack), place: len(eng.requests)}
 	r.live = eng.pred.Arrive(h.now, kvbudget.Asked{
-		Model: e.Model, Tier: e.Tier, PromptBytes: e.PromptBytes, PromptTokens: e.PromptTokens, Prefix: e.Prefix,
+		Model: e.Model, Tier: e.Tier, PromptBytes: e.PromptBytes, ToolBytes: e.ToolBytes, Media: e.Media, PromptTokens: e.PromptTokens, Prefix: e.Prefix,
 		MaxTokens: e.MaxTokens, Sequences: e.Sequences, Need: e.NeedBytes,
 	})
 	r.atEnd = eng.pred.AtEnd(r.live)

@@ -69,7 +69,7 @@ func TestRefusedRequestTeachesNothing(t *testing.T) {
 	}
 	at := 2 * time.Second
 	f.rates.discount(at)
-	rates, size, residence, lengths, ratio := f.rates.n, f.sizes.mean(), f.residence, f.answers.all.weight, f.ratio
+	rates, size, residence, lengths, prompts := f.rates.n, f.sizes.mean(), f.residence, f.answers.all.weight, *f.prompts.all
 	for range 5 {
 		f.Refuse(at, f.Arrive(at, Asked{PromptBytes: 100, MaxTokens: 16, Sequences: math.MaxInt32}))
 	}
@@ -81,7 +81,7 @@ func TestRefusedRequestTeachesNothing(t *testing.T) {
 	if got := f.sizes.mean(); math.Abs(got-size) > 0.02*size {
 		t.Errorf("the mean need at arrival went from %v to %v tokens", size, got)
 	}
-	if f.residence != residence || f.answers.all.weight != lengths || f.ratio != ratio {
+	if f.residence != residence || f.answers.all.weight != lengths || *f.prompts.all != prompts {
 		t.Error("it taught the time in the engine, the length of answers or the bytes of a token")
 	}
 }

@@ -3,7 +3,7 @@
 // in as offsets, so the same calls give the same bytes.
 //
 // A Forecaster joins a Layout (tokens to bytes, read from a config.json, an
-// engine, or learned), the bytes of text per prompt token, the length of answers
+// engine, or learned), the tokens of a prompt by its content, the length of answers
 // by class, the speed of decoding and arrivals at several time scales into the
 // distribution of the largest need within a horizon, corrected by what came of
 // past forecasts. Each is learned online and decayed:

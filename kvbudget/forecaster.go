@@ -50,6 +50,9 @@ type Asked struct {
 	// PromptBytes is the length of the prompt's text, PromptTokens its exact count
 	// where that is known, which replaces the estimate.
 	PromptBytes, PromptTokens int
+	// ToolBytes are those of PromptBytes that describe tools, Media what it has beside.
+	ToolBytes int
+	Media     Media
 	// Prefix marks the prompt's beginning, in order; nil where nothing is known to be
 	// shared. It is read until the request ends.
 	Prefix []Mark
@@ -60,6 +63,10 @@ type Asked struct {
 	// Answer is the tokens that each answer will have, where that is known; 0 is
 	// unknown.
 	Answer int
+}
+
+func (a *Asked) content() Content {
+	return Content{Bytes: a.PromptBytes, ToolBytes: a.ToolBytes, Media: a.Media}
 }
 
 // Usage is what a request took by the server's own word; 0 is unknown. CachedTokens
@@ -96,7 +103,7 @@ func (r *Active) Held() Bytes { return r.held }
 // Memory is O(1) a request; Progress allocates nothing.
 type Forecaster struct {
 	cfg       ForecastConfig
-	ratio     Ratio
+	prompts   *Prompts
 	answers   *Answers
 	rates     *Rates
 	sizes     *Lengths // needs at arrival, in units of a token's bytes
@@ -121,7 +128,7 @@ func NewForecaster(c ForecastConfig) (*Forecaster, error) {
 		return nil, err
 	}
 	f := &Forecaster{
-		cfg: c, ratio: NewRatio(), answers: NewAnswers(), rates: NewRates(c.Horizons), sizes: NewLengths(), needs: newNeeds(c.Layout.Block()),
+		cfg: c, prompts: NewPrompts(), answers: NewAnswers(), rates: NewRates(c.Horizons), sizes: NewLengths(), needs: newNeeds(c.Layout.Block()),
 		ranks: newRanks(), speed: speed{tokens: priorTokensPerSecond, seconds: 1}, residence: priorResidence.Seconds(), looks: make([]lookout, len(c.Horizons)),
 		sharings: make(map[string]*sharing),
 	}
@@ -153,8 +160,8 @@ func (f *Forecaster) Arrive(at time.Duration, a Asked) *Active {
 	f.settle(at)
 	perToken := 1.0
 	if a.PromptTokens <= 0 {
-		a.PromptTokens = f.ratio.Tokens(a.PromptBytes)
-		perToken = f.ratio.BytesPerToken()
+		a.PromptTokens = f.prompts.Tokens(a.Model, a.content())
+		perToken = f.prompts.BytesPerToken(a.Model)
 	}
 	a.Sequences, a.PromptTokens = min(max(a.Sequences, 1), f.mostSequences()), max(a.PromptTokens, 1)
 	f.turns++
@@ -214,7 +221,7 @@ func (f *Forecaster) Finish(at time.Duration, r *Active, u Usage) {
 		f.learnFound(r.asked.Model, r.met, u.CachedTokens)
 	}
 	f.Drop(at, r)
-	f.ratio.Learn(r.asked.PromptBytes, u.PromptTokens)
+	f.prompts.Learn(r.asked.Model, r.asked.content(), u.PromptTokens)
 	if u.OutputTokens <= 0 {
 		u.OutputTokens = r.output
 	}

@@ -24,30 +24,6 @@ func TestRequestTakesWholeBlocks(t *testing.T) {
 	})
 }
 
-func TestRatioMovesFromThePriorToWhatUsageShows(t *testing.T) {
-	r := NewRatio()
-	if got := r.Tokens(400); got != 100 {
-		t.Fatalf("before usage: Tokens(400) = %d, want 100", got)
-	}
-	r.Learn(0, 10)
-	r.Learn(10, 0)
-	if got := r.BytesPerToken(); got != priorBytesPerToken {
-		t.Fatalf("usage without a prompt moved the ratio to %v", got)
-	}
-	for range 400 {
-		r.Learn(1300, 200)
-	}
-	if got := r.BytesPerToken(); math.Abs(got-6.5) > 0.05 {
-		t.Fatalf("after 400 prompts of 6.5 bytes a token: %v", got)
-	}
-	for range 400 {
-		r.Learn(600, 200)
-	}
-	if got := r.BytesPerToken(); math.Abs(got-3) > 0.1 {
-		t.Fatalf("the ratio does not forget: %v, want about 3", got)
-	}
-}
-
 func TestBucketsAreInOrderAndHoldTheirTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 1<<topOctave-1).Draw(t, "tokens")

@@ -50,7 +50,8 @@ func (g *gate) Admit(ctx context.Context, r proxy.Request) proxy.Verdict {
 	limit, stop := context.WithTimeout(ctx, slack+answerLimit)
 	defer stop()
 	req.asked = handover.Arrived{
-		ID: id, Engine: in.id, Model: r.Model, PromptBytes: r.PromptBytes, PromptTokens: r.PromptTokens, Prefix: marksOf(r.Prefix),
+		ID: id, Engine: in.id, Model: r.Model, PromptBytes: r.PromptBytes, ToolBytes: r.ToolBytes, Media: kvbudget.Media(r.Media),
+		PromptTokens: r.PromptTokens, Prefix: marksOf(r.Prefix),
 		MaxTokens: r.MaxTokens, Sequences: r.Sequences, Slack: slack, Tier: req.tier, Promised: promised,
 	}
 	g.loop.post(limit, input{event: arrivedAt(req.asked)})

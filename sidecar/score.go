@@ -22,9 +22,9 @@ type score struct {
 	now     func() time.Time
 	metrics *telemetry.Metrics
 
-	mu      sync.Mutex     // guards the counters of all accounts too
-	prefill slo.Prefill    // of TTFT without held time
-	ratio   kvbudget.Ratio // prompt bytes a token, for what a limit goes by before usage is known
+	mu      sync.Mutex        // guards the counters of all accounts too
+	prefill slo.Prefill       // of TTFT without held time
+	prompts *kvbudget.Prompts // for what a limit goes by before usage is known
 }
 
 // promise is what one request was promised.
@@ -32,11 +32,12 @@ type promise struct {
 	slo.Promise
 	account      *account
 	stream       bool
-	promptTokens int // as known on arrival: counted, or estimated from the bytes
+	content      kvbudget.Content
+	promptTokens int // as known on arrival: counted, or estimated from the content
 }
 
 func newScore(c config.SLO, spare time.Duration, now func() time.Time, m *telemetry.Metrics) *score {
-	s := &score{spare: spare, now: now, metrics: m, ratio: kvbudget.NewRatio()}
+	s := &score{spare: spare, now: now, metrics: m, prompts: kvbudget.NewPrompts()}
 	s.declare(c)
 	m.ShowObjectives(s.export)
 	return s
@@ -47,10 +48,11 @@ func newScore(c config.SLO, spare time.Duration, now func() time.Time, m *teleme
 func (s *score) promise(ctx context.Context, r proxy.Request) *promise {
 	a := askedOf(ctx)
 	account := s.book.Load().pick(r.Model, a.tier, r.ArrivedAt)
-	p := &promise{Promise: account.objective.Promise(), account: account, stream: r.Stream, promptTokens: r.PromptTokens}
+	p := &promise{Promise: account.objective.Promise(), account: account, stream: r.Stream, promptTokens: r.PromptTokens,
+		content: kvbudget.Content{Bytes: r.PromptBytes, ToolBytes: r.ToolBytes, Media: kvbudget.Media(r.Media)}}
 	if p.promptTokens == 0 {
 		s.mu.Lock()
-		p.promptTokens = s.ratio.Tokens(r.PromptBytes)
+		p.promptTokens = s.prompts.Tokens(r.Model, p.content)
 		s.mu.Unlock()
 	}
 	if a.ttft > 0 {
@@ -114,7 +116,7 @@ func (s *score) done(p *promise, r proxy.Record) {
 		s.prefill.Learn(e.PromptTokens, e.TTFT-r.Held)
 	}
 	if r.TokenSource == proxy.TokensFromUsage {
-		s.ratio.Learn(r.PromptBytes, r.PromptTokens)
+		s.prompts.Learn(r.Model, p.content, r.PromptTokens)
 	}
 	verdict := p.account.counter.Request(r.End.Sub(p.account.since), p.Promise, e)
 	s.mu.Unlock()
