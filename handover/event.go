@@ -14,6 +14,13 @@ type Event interface{ when() At }
 // named by the last Wake action has come.
 type Tick struct{ At At }
 
+// ClockSeen says how late in the day it is, on the clock that goes by the habits of
+// who sends requests. The core reads none itself.
+type ClockSeen struct {
+	At    At
+	OfDay time.Duration
+}
+
 // Arrived is a request that the proxy has read and wants to forward.
 type Arrived struct {
 	At     At
@@ -226,6 +233,7 @@ type CapacitySeen struct {
 }
 
 func (e Tick) when() At           { return e.At }
+func (e ClockSeen) when() At      { return e.At }
 func (e Arrived) when() At        { return e.At }
 func (e Progressed) when() At     { return e.At }
 func (e Finished) when() At       { return e.At }

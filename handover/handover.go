@@ -107,6 +107,10 @@ func (h *Handover) Step(e Event) []Action {
 func (h *Handover) dispatch(e Event) {
 	switch e := e.(type) {
 	case Tick: // time has passed; the deciding below looks at it
+	case ClockSeen:
+		for _, eng := range h.engines {
+			eng.pred.Clock(h.now, e.OfDay)
+		}
 	case Arrived:
 		h.onArrived(e)
 	case Progressed:

@@ -155,6 +155,10 @@ func (f *Forecaster) Aim(i int, horizon time.Duration) { f.looks[i].aim(horizon)
 // Horizon is the i-th horizon.
 func (f *Forecaster) Horizon(i int) time.Duration { return f.looks[i].horizon }
 
+// Clock says that it was so late in the day at a time, on a clock that goes by the
+// habits of who sends requests. Told again it may differ: a clock is set, or summer ends.
+func (f *Forecaster) Clock(at, ofDay time.Duration) { f.rates.Clock(at, ofDay) }
+
 // Arrive counts a request from now on. Times never go back.
 func (f *Forecaster) Arrive(at time.Duration, a Asked) *Active {
 	f.settle(at)

@@ -15,9 +15,6 @@ var (
 const (
 	rateCount, fanoCount = 5, 4
 	experts              = rateCount * fanoCount
-	// countTerms is how many counts have their own probability; what is beyond is
-	// one term with its mean and variance.
-	countTerms = 6
 	// A memory's rate is its next longer one's, worth priorArrivals, before it has
 	// seen any; the longest one's is priorRate, which it forgets.
 	priorRate, priorArrivals = 1.0, 0.5
@@ -42,7 +39,11 @@ type Rates struct {
 	watched     bool // from first on, though nobody may have come
 	first, last time.Duration
 	n           [rateCount]float64 // discounted arrivals
-	windows     []rateWindow
+	// beyond is the seconds that each memory counts for beyond its own, by the time of
+	// day: a busy hour's seconds count for more. 0 while that says nothing.
+	beyond  [rateCount]float64
+	day     day
+	windows []rateWindow
 }
 
 // rateWindow judges the experts on consecutive windows of one length.
@@ -54,22 +55,9 @@ type rateWindow struct {
 	score  [experts]float64  // discounted log likelihood
 }
 
-// countLaw is a negative binomial count: mean and size (variance is mean +
-// mean²/size).
-type countLaw struct{ mean, size float64 }
-
-// Counts is the predicted number of arrivals within a horizon.
-type Counts struct {
-	// P holds the probability of 0, 1, ... arrivals, and Tail that of more, whose
-	// mean and variance are TailMean and TailVar.
-	P                       [countTerms]float64
-	Tail, TailMean, TailVar float64
-	Mean, Var               float64
-}
-
 // NewRates judges its experts on windows of the given lengths, or leastWindow.
 func NewRates(horizons []time.Duration) *Rates {
-	r := &Rates{windows: make([]rateWindow, len(horizons))}
+	r := &Rates{windows: make([]rateWindow, len(horizons)), day: newDay()}
 	for i, h := range horizons {
 		r.windows[i].length = max(h, leastWindow)
 	}
@@ -92,6 +80,14 @@ func (r *Rates) Add(at time.Duration) {
 	for i := range r.windows {
 		r.windows[i].count++
 	}
+	r.day.count++
+}
+
+// Clock says that it was so late in the day at a time. Without it the time of day
+// says nothing.
+func (r *Rates) Clock(at, ofDay time.Duration) {
+	r.turnDay(at)
+	r.day.set(at, ofDay)
 }
 
 // watch begins the time in which nobody came.
@@ -112,6 +108,7 @@ func (r *Rates) Remove(at time.Duration) {
 			w.count--
 		}
 	}
+	r.day.take(at)
 	if r.n == ([rateCount]float64{}) {
 		r.started = false // nobody has come
 	}
@@ -119,19 +116,51 @@ func (r *Rates) Remove(at time.Duration) {
 
 // advance closes windows that have ended and discounts the past.
 func (r *Rates) advance(at time.Duration) {
-	for i := range r.windows {
-		r.close(&r.windows[i], at)
-	}
+	r.turnDay(at)
+	r.closeAll(at)
 	r.discount(at)
 }
 
+func (r *Rates) closeAll(at time.Duration) {
+	for i := range r.windows {
+		r.close(&r.windows[i], at)
+	}
+}
+
+// turnDay ends the quarters of an hour that are over. Where the factor changes, what
+// was before it is counted by the old one.
+func (r *Rates) turnDay(at time.Duration) {
+	for r.day.told && at >= r.day.ends {
+		end, before := r.day.ends, r.day
+		if r.day.turn(); r.started && r.day.factor != before.factor {
+			after := r.day
+			r.day = before
+			r.closeAll(end)
+			r.fade(end)
+			r.day = after
+		}
+	}
+}
+
 func (r *Rates) discount(at time.Duration) {
+	r.turnDay(at)
+	r.fade(at)
+}
+
+func (r *Rates) fade(at time.Duration) {
 	if d := at - r.last; d > 0 {
 		for i, scale := range rateScales {
-			r.n[i] *= decay(d, scale)
+			kept := decay(d, scale)
+			r.n[i] *= kept
+			r.beyond[i] = r.extra(i, kept)
 		}
 		r.last = at
 	}
+}
+
+// extra is beyond after a time of which kept is left in the i-th memory.
+func (r *Rates) extra(i int, kept float64) float64 {
+	return r.beyond[i]*kept + (r.day.factor-1)*rateScales[i].Seconds()*(1-kept)
 }
 
 // close scores every window that ended by at. Within a long pause only the first
@@ -163,6 +192,7 @@ func (r *Rates) open(w *rateWindow, start time.Duration) {
 func (r *Rates) laws(at, window time.Duration) (laws [experts]countLaw) {
 	seen := max(at-r.first, time.Second).Seconds() // so that a first arrival is no infinite rate
 	rate := priorRate                              // of the next longer memory, the prior of each
+	ahead := r.day.ahead(at, window)
 	for i := rateCount - 1; i >= 0; i-- {
 		scale := rateScales[i]
 		s := scale.Seconds()
@@ -170,9 +200,10 @@ func (r *Rates) laws(at, window time.Duration) (laws [experts]countLaw) {
 		if i == rateCount-1 { // what nobody saw is forgotten too
 			prior *= gone
 		}
-		shape := max(r.n[i]*decay(at-r.last, scale)+prior, leastShape)
-		rate = shape / (s*(1-gone) + prior/rate)
-		mean := rate * window.Seconds()
+		kept := decay(at-r.last, scale)
+		shape := max(r.n[i]*kept+prior, leastShape)
+		rate = shape / (s*(1-gone) + r.extra(i, kept) + prior/rate)
+		mean := rate * window.Seconds() * ahead
 		for k, fano := range fanos {
 			laws[i*fanoCount+k] = countLaw{mean: mean, size: mean / (fano - 1 + mean/shape)}
 		}
@@ -203,21 +234,6 @@ func (r *Rates) Ahead(at time.Duration, i int, horizon time.Duration) (c Counts)
 	return c
 }
 
-// tail is what the terms leave: mass, mean and variance.
-func (c *Counts) tail(second float64) {
-	m0, m1, m2 := 1.0, c.Mean, second
-	for k, p := range c.P {
-		x := float64(k)
-		m0, m1, m2 = m0-p, m1-p*x, m2-p*x*x
-	}
-	if m0 < 1e-9 {
-		return
-	}
-	c.Tail = m0
-	c.TailMean = max(countTerms, m1/m0)
-	c.TailVar = max(0, m2/m0-c.TailMean*c.TailMean)
-}
-
 // weights are the experts' shares by their scores (log-sum-exp).
 func (w *rateWindow) weights() (share [experts]float64) {
 	top := math.Inf(-1)
@@ -233,31 +249,4 @@ func (w *rateWindow) weights() (share [experts]float64) {
 		share[e] /= sum
 	}
 	return share
-}
-
-// add puts the law's first probabilities into c, by the recursion
-// P(k+1) = P(k)·(k+size)/(k+1)·mean/(mean+size).
-func (l countLaw) add(c *Counts, weight float64) {
-	if weight < 1e-6 {
-		weight = 0
-	}
-	p := weight * math.Exp(-l.size*math.Log1p(l.mean/l.size))
-	ratio := l.mean / (l.mean + l.size)
-	for k := range c.P {
-		c.P[k] += p
-		p *= (float64(k) + l.size) / float64(k+1) * ratio
-	}
-}
-
-// log is the log probability of a count.
-func (l countLaw) log(count int) float64 {
-	p := -l.size * math.Log1p(l.mean/l.size)
-	if count == 0 {
-		return p
-	}
-	k := float64(count)
-	a, _ := math.Lgamma(k + l.size)
-	b, _ := math.Lgamma(l.size)
-	f, _ := math.Lgamma(k + 1)
-	return p + a - b - f + k*math.Log(l.mean/(l.mean+l.size))
 }

@@ -33,6 +33,8 @@ type pricing struct {
 	list   config.PriceList
 	lookAt handover.At
 
+	day daytime
+
 	prefillAt handover.At // when it is looked at again what prefill takes
 
 	off    bool
@@ -147,6 +149,9 @@ func (l *loop) tellPrices() {
 	}
 	for _, ev := range l.pricing.news(l.now(), l.clock()) {
 		l.step(ev)
+	}
+	if ofDay, due := l.pricing.day.news(l.now(), l.clock().In(l.pricing.zone)); due {
+		l.step(handover.ClockSeen{At: l.now(), OfDay: ofDay})
 	}
 	if took, due := l.pricing.prefill(l.now(), l.view.score); due {
 		l.step(handover.PrefillSeen{At: l.now(), PerToken: took})

@@ -41,6 +41,7 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
+		f.Clock(0, 0) // a trace's days begin with it
 		seen = append(seen, f)
 	}
 	p := &play{cfg: cfg, came: came, world: &world{cfg: cfg, rows: rows, seen: seen}, arenas: newArenas(seen, cfg), strips: make([]strip, len(cfg.Horizons))}
