@@ -6,7 +6,9 @@ import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+Taker = TypeVar("Taker")
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,11 @@ def spread(rounds: Sequence[Sequence[float]]) -> dict[str, float]:
         k: round(v, 4)
         for k, v in zip(keys, (statistics.median(values), low, high, min(values), max(values)), strict=True)
     }
+
+
+def turn(takers: Sequence[Taker], number: int) -> list[Taker]:
+    """The takers in the order of turn number: each comes first as often as any other, and each order as often as its
+    reverse. Who ran a moment ago finds its caches warm, so all must run equally often."""
+    at = number // 2 % len(takers)
+    order = [*takers[at:], *takers[:at]]
+    return order[::-1] if number % 2 else order

@@ -7,10 +7,10 @@ the servers are started anew between rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from changes import Pair, Run, changes
+from changes import Pair, Run, changes, turn
 from measure import distinct
 from rig import FakeSidecar, Load, Server, alone, cpu_seconds, engine_pids, page_faults, warm
 
@@ -26,7 +26,7 @@ given its pool back and got it again, so that blocks are touched for the first t
 def one_round(
     on: Server, off: Server, twin: Server, sidecar: FakeSidecar, load: Load, pairs: int, prompts: int, first: int
 ) -> Kinds:
-    """Pairs of each kind in ABBA order on these servers, pools full of cached prefixes; first numbers them."""
+    """Pairs of each kind on these servers, which take turns, pools full of cached prefixes; first numbers them."""
     page = sidecar.page()
     whole = distinct(3, page["pool_blocks"] // 7 + 1, 7 * page["block_tokens"] - 1)
     every = (on, off, twin)
@@ -39,36 +39,27 @@ def one_round(
         sidecar.confirmed(sidecar.order(page["pool_blocks"] // 20 * page["block_bytes"]))
         sidecar.confirmed(sidecar.order(page["pool_blocks"] * page["block_bytes"]))
 
-    seen: Kinds = {"twins": [], "full": [], "first_touch": []}
-    for number in range(first, first + pairs):
-        seen["twins"].append(pair(twin, off, every, None, number, load, prompts))
-        seen["full"].append(pair(on, off, every, None, number, load, prompts))
-    # At the end: pages that were given back and touched anew lie elsewhere than those of a full pool.
-    for number in range(first, first + max(1, pairs // TOUCHES)):
-        seen["first_touch"].append(pair(on, off, every, give_back, number, load, prompts))
-    return seen
-
-
-def pair(
-    first: Server,
-    second: Server,
-    every: Sequence[Server],
-    before: Callable[[], None] | None,
-    number: int,
-    load: Load,
-    prompts: int,
-) -> Pair:
-    """One run of each, the second first in every other pair; before runs before the first's."""
-    seen: dict[Server, Run] = {}
-    for server in (first, second) if number % 2 else (second, first):
+    def one(server: Server, number: int) -> Run:
         with alone(*(s for s in every if s is not server)):
-            if before is not None and server is first:
-                before()
             pids = engine_pids(server)
             cpu, faults = cpu_seconds(pids), page_faults(pids)
             result = load.run(server, prompts, number + 1)
-            seen[server] = Run(float(result["output_throughput"]), cpu_seconds(pids) - cpu, page_faults(pids) - faults)
-    return seen[first], seen[second]
+            return Run(float(result["output_throughput"]), cpu_seconds(pids) - cpu, page_faults(pids) - faults)
+
+    seen: Kinds = {"twins": [], "full": [], "first_touch": []}
+    for number in range(first, first + pairs):
+        runs = {server: one(server, number) for server in turn(every, number)}
+        seen["twins"].append((runs[twin], runs[off]))
+        seen["full"].append((runs[on], runs[off]))
+    # At the end: pages that were given back and touched anew lie elsewhere than those of a full pool.
+    for number in range(first, first + max(1, pairs // TOUCHES)):
+        runs = {}
+        for server in turn((on, off), number):
+            if server is on:
+                give_back()
+            runs[server] = one(server, number)
+        seen["first_touch"].append((runs[on], runs[off]))
+    return seen
 
 
 def summed(rounds: Sequence[Kinds]) -> dict[str, Any]:

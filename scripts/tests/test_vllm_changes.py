@@ -43,3 +43,10 @@ def test_interval_covers_the_true_change_as_often_as_it_says() -> None:
         seen = changes.spread(rounds)
         covered += seen["low"] <= true <= seen["high"]
     assert 90 <= covered <= 100
+
+
+def test_every_server_runs_as_often_first_and_in_every_order_as_any_other() -> None:
+    orders = [tuple(changes.turn("abc", n)) for n in range(60)]
+    assert {sum(order[place] == who for order in orders) for place in range(3) for who in "abc"} == {20}
+    assert all(orders.count(order) == orders.count(order[::-1]) for order in set(orders))
+    assert changes.turn("ab", 0) != changes.turn("ab", 1)

@@ -23,7 +23,6 @@ from ._errors import LullVLLMError, NameTakenError
 from ._host import HostBound
 from ._orders import Orders
 from ._process import room_bytes
-from ._ranges import Run
 from ._requests import Requests
 from ._telemetry import Telemetry
 
@@ -47,7 +46,6 @@ class Assembly:
         self._channel: Channel | None = None
         self._controller: Controller | None = None
         self._host: HostBound | None = None
-        self._whole = threading.Event()
         parallel = scheduler.vllm_config.parallel_config
         self.ranks = parallel.world_size
         self.block_tokens = scheduler.block_size
@@ -132,11 +130,6 @@ class Assembly:
             self._pool, self.block_bytes, self._counted, channel.send, self.lock, self._settled
         )
         self._host = bound
-        # vLLM zeroed the whole pool; nothing lives in it yet, so all of it may go.
-        channel.send(0, [Run(1, self._pool.num_gpu_blocks - 1)])
-        if not self._whole.wait(HELLO_S):
-            raise LullVLLMError(f"the workers did not give the fresh pool back in {HELLO_S:.0f} s")
-        bound.blocks.all_clean()
         self.mode = _page.MODE_HOST_PAGES
         return bound
 
@@ -153,10 +146,6 @@ class Assembly:
         return _kvcached.KVCachedBound(set_limit, pool_bytes, self.block_bytes, trim)
 
     def _answered(self, seq: int, freed: bool, size: int) -> None:
-        if seq == 0:
-            if freed:
-                self._whole.set()
-            return
         if self._host is not None:
             self._host.answered(seq, freed, size)
 

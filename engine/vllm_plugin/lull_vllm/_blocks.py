@@ -41,15 +41,15 @@ class Pool(Protocol):
 class Blocks:
     """The state of every block of one pool; the null block is no part of the count."""
 
-    def __init__(self, pool: Pool, mapped: bool = True) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._take = pool.get_new_blocks
         self._free = pool.free_blocks
         n = pool.num_gpu_blocks
         self.total = n - 1
         self.state = bytearray(n)
-        self._clean = bytearray(n) if mapped else bytearray(b"\1" * n)
-        self.mapped = self.total if mapped else 0
+        self._clean = bytearray(n)
+        self.mapped = self.total  # vLLM zeroes its whole pool at start
         self._fence: dict[int, int] = {}  # OUT blocks, and the step they wait for
         self._gone: set[int] = set()
         self._kept: set[int] = set()  # GONE, but giving their pages back went wrong
@@ -145,11 +145,6 @@ class Blocks:
                     self._forget_pages(number)
                 else:
                     self._kept.add(number)
-
-    def all_clean(self) -> None:
-        """The pages of every block went, while no block was in use."""
-        for number in range(1, self.total + 1):
-            self._forget_pages(number)
 
     def allocated(self, blocks: Iterable[Any]) -> None:
         """vLLM took these blocks for requests: they may be written from now on."""

@@ -22,7 +22,16 @@ def outside_range(version: str) -> str:
 def missing_parts(scheduler: Any, core: Any, pool: Any) -> str:
     """Returns which of vLLM's classes lack what the hooks need, or an empty string."""
     wanted = (
-        (scheduler, ("schedule", "update_from_output", "shutdown", "get_request_counts")),
+        (
+            scheduler,
+            (
+                "schedule",
+                "get_grammar_bitmask",
+                "update_from_output",
+                "shutdown",
+                "get_request_counts",
+            ),
+        ),
         (core, ("_handle_client_request", "run_busy_loop")),
         (
             pool,

@@ -78,6 +78,7 @@ class Controller:
         self._done = 0  # newest of them whose output came back
         self._began = 0.0
         self._fell_short = False
+        self._owed = False  # the page does not show the last step yet
         self._ticked = 0  # the epoch that the bound's status speaks of
         self._next_walk = 0.0
         self._broken = False
@@ -139,13 +140,25 @@ class Controller:
                     telemetry.add("shortages", 1)
                     short = self._lacking()
                 telemetry.set("short_bytes", short * telemetry.get("block_bytes"))
-                self._collect()
+                self._owed = True
+                if self._fell_short or not tokens:
+                    self._collect()
             except Exception as error:
                 self._break(error)
         if self._fell_short:
             self._bell.short(short, self._clock())
         else:
             self._bell.enough()
+
+    def while_it_runs(self) -> None:
+        """The worker has the step: what is done here delays nobody."""
+        with self._lock:
+            if self._broken or not self._owed:
+                return
+            try:
+                self._collect()
+            except Exception as error:
+                self._break(error)
 
     def after_update(self, output: Any) -> None:
         with self._lock:
@@ -154,9 +167,12 @@ class Controller:
             try:
                 self._done += output.total_num_scheduled_tokens > 0
                 self._telemetry.set("step_ns", round((self._clock() - self._began) * 1e9))
-                if self._bound is not None and self._bound.restless:
+                restless = self._bound is not None and self._bound.restless
+                if restless:
                     self._move()
-                self._collect()
+                # Another step follows at once and shows it, unless this was the last.
+                if restless or self._owed or not self._scheduler.running:
+                    self._collect()
             except Exception as error:
                 self._break(error)
 
@@ -194,6 +210,7 @@ class Controller:
         self._ticked = orders.epoch
 
     def _collect(self) -> None:
+        self._owed = False
         now = self._clock()
         if now >= self._next_walk:
             self._next_walk = now + _WALK_EVERY_S

@@ -32,7 +32,7 @@ def hook_scheduler(config: Config, baseline: int) -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
     init, schedule, update = Scheduler.__init__, Scheduler.schedule, Scheduler.update_from_output
-    shutdown = Scheduler.shutdown
+    bitmask, shutdown = Scheduler.get_grammar_bitmask, Scheduler.shutdown
 
     @functools.wraps(init)
     def lull_init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -48,6 +48,15 @@ def hook_scheduler(config: Config, baseline: int) -> None:
         output = schedule(self, *args, **kwargs)
         controller.after_schedule(output)
         return output
+
+    @functools.wraps(bitmask)
+    def lull_bitmask(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # What EngineCore asks for between handing the worker a step and waiting for it.
+        result = bitmask(self, *args, **kwargs)
+        controller = getattr(self, _ATTRIBUTE, None)
+        if controller is not None:
+            controller.while_it_runs()
+        return result
 
     @functools.wraps(update)
     def lull_update(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
@@ -66,6 +75,7 @@ def hook_scheduler(config: Config, baseline: int) -> None:
 
     Scheduler.__init__ = lull_init
     Scheduler.schedule = lull_schedule
+    Scheduler.get_grammar_bitmask = lull_bitmask
     Scheduler.update_from_output = lull_update
     Scheduler.shutdown = lull_shutdown
 

@@ -43,9 +43,8 @@ class HostBound:
         send: Callable[[int, Sequence[Run]], None],
         lock: threading.RLock,
         settled: Callable[[int, bool, float], None],
-        mapped: bool = True,
     ) -> None:
-        self.blocks = Blocks(pool, mapped)
+        self.blocks = Blocks(pool)
         self._block_bytes = block_bytes
         self._cached = cached
         self._send = send

@@ -46,11 +46,19 @@ def pool_bytes(sidecar: FakeSidecar) -> int:
     return page["pool_blocks"] * page["block_bytes"]
 
 
-def test_fresh_pool_takes_no_memory(server: Server, sidecar: FakeSidecar) -> None:
+def test_a_fresh_pool_is_whole_and_goes_by_the_first_order(
+    server: Server, sidecar: FakeSidecar
+) -> None:
     page = sidecar.page()
     assert page["mode"] == _page.MODE_HOST_PAGES and page["ranks_alive"] == 1
-    assert page["blocks_mapped"] == 0 and page["blocks_free"] == page["pool_blocks"]
-    assert pool_bytes(sidecar) > 120 * MIB
+    assert page["blocks_mapped"] == page["blocks_free"] == page["pool_blocks"]
+    whole = pool_bytes(sidecar)
+    assert whole > 120 * MIB
+    before = process_bytes(page["worker_pid_0"])
+    page = sidecar.confirmed(sidecar.order(0))
+    assert page["blocks_mapped"] == 0
+    assert before - process_bytes(page["worker_pid_0"]) > 0.97 * whole
+    sidecar.confirmed(sidecar.order(whole))
     assert "async_scheduling" in server.log_text() or page["steps"] == 0
 
 

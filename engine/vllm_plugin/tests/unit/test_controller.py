@@ -321,6 +321,51 @@ def test_counts_follow_the_steps(engine: FakeEngine, sidecar: FakeSidecar, clock
     assert sidecar.bell.recv(16) == b"s"
 
 
+def test_page_shows_a_step_once_the_worker_has_it_and_not_before(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.scheduler.running.append(Request("r", 16, 16))
+    engine.allocate(4)
+    engine.controller.before_schedule()
+    engine.controller.after_schedule(step_output(17))
+    assert sidecar.page()["blocks_used"] == 0, "written on the way to the worker"
+    engine.controller.while_it_runs()
+    page = sidecar.page()
+    assert (page["blocks_used"], page["steps"], page["step_tokens"]) == (4, 1, 17)
+    written = page["written_ns"]
+    engine.controller.after_update(step_output(17))
+    engine.controller.while_it_runs()  # nothing is owed
+    assert sidecar.page()["written_ns"] == written, "another step follows and shows it"
+    engine.scheduler.running.clear()
+    engine.controller.after_update(step_output(17))
+    assert sidecar.page()["written_ns"] > written, "the last step shows what it left"
+
+
+def test_page_shows_a_step_at_its_end_where_nobody_said_that_the_worker_has_it(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.scheduler.running.append(Request("r", 16, 16))
+    engine.allocate(4)
+    engine.controller.before_schedule()
+    engine.controller.after_schedule(step_output(17))
+    engine.controller.after_update(step_output(17))
+    page = sidecar.page()
+    assert (page["blocks_used"], page["steps"], page["step_tokens"]) == (4, 1, 17)
+
+
+def test_what_a_step_lacks_is_shown_before_the_bell_rings(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    engine.allocate(32)
+    engine.scheduler.waiting.append(Request("a", 33, 16))
+    engine.controller.before_schedule()
+    engine.controller.fell_short()
+    engine.controller.after_schedule(step_output(1))
+    assert sidecar.bell.recv(16) == b"s"
+    page = sidecar.page()
+    assert page["short_bytes"] > 0 and page["blocks_used"] == 32
+
+
 def test_lasting_shortage_rings_for_news_and_now_and_then(
     engine: FakeEngine, sidecar: FakeSidecar, clock: Clock
 ) -> None:

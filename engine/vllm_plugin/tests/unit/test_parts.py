@@ -99,7 +99,7 @@ def test_vllm_without_what_the_hooks_need_is_named() -> None:
 
     reason = _compat.missing_parts(Scheduler, Core, Scheduler)
     assert reason.startswith(
-        "this vLLM has no Core._handle_client_request, Scheduler.get_new_block"
+        "this vLLM has no Scheduler.get_grammar_bitmask, Core._handle_client_request, "
     )
 
 
