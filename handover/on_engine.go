@@ -49,7 +49,7 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 		e.boundConfirmed(h.now, s.Bound, s.Held)
 	case e.lost(s):
 		e.confirmed = 0
-		h.setBound(e, e.bound, "fence")
+		h.setBound(e, e.bound, reasonFence)
 	case e.keepsEpochs && s.BoundEpoch == 0 && s.Bound > e.bound:
 		// It restarted between two samples and forgot its bound. What it mapped is in
 		// held; what it may map until it hears is a risk of one round trip.

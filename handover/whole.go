@@ -101,7 +101,7 @@ func (h *Handover) giveUp(e *engine) {
 	if e.bound > 0 {
 		back = 0
 	}
-	h.setBound(e, back, "undo")
+	h.setBound(e, back, reasonUndo)
 }
 
 // warm says that an idle pool stays there for the next request: those of its server
@@ -153,7 +153,7 @@ func (h *Handover) evict(d *device, lack Bytes) {
 		}
 		if e.settled && e.fenced {
 			lack -= e.kv()
-			h.setBound(e, 0, "evict")
+			h.setBound(e, 0, reasonEvict)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestUsageReachesTheCoreWithWhatWasFoundCached(t *testing.T) {
 }
 
 func TestPromptsMarksReachTheCore(t *testing.T) {
-	l := &loop{ctx: t.Context(), clock: time.Now, inputs: make(chan input, 1), requests: newRequests()}
+	l := &loop{ctx: t.Context(), clock: time.Now, inputs: make(chan input, 1), requests: newRequests(), compute: &compute{}}
 	now := time.Now()
 	s := newScore(config.Default().SLO, 0, func() time.Time { return now }, telemetry.NewMetrics())
 	g := &gate{loop: l, metrics: telemetry.NewMetrics(), score: s, lent: func() bool { return true }}
