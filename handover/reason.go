@@ -15,6 +15,6 @@ const (
 	reasonSqueeze    = "squeeze"     // the world took more than there is, and training has nothing left
 	reasonRetry      = "retry"       // a bound was not confirmed
 	reasonStatic     = "static"      // policy.mode static: the one split
-	reasonUndo       = "undo"        // a pool that moves whole did not go or come: back to what it was
+	ReasonUndo       = "undo"        // a pool that moves whole did not go or come: back to what it was
 	reasonEvict      = "evict"       // an idle model goes for one that is asked for
 )

@@ -152,16 +152,17 @@ func (e *engine) scaleOn(d *device) scale {
 // on is what bytes of the engine are on one of its devices.
 func (e *engine) on(d *device, b Bytes) Bytes { return e.scaleOn(d).up(b) }
 
-// tightest is the stage where fewest tokens more fit, the first of equals, and the
-// bound that the engine could have there without anything from training.
-func (e *engine) tightest() (stage int, room Bytes) {
+// tightest is the stage where fewest tokens more fit without anything from training,
+// the first of equals.
+func (e *engine) tightest() (stage int) {
+	var room Bytes
 	for i, d := range e.devices {
 		s := e.scales[i]
 		if r := s.fit(s.up(e.kv()) + max(0, d.free())); i == 0 || r < room {
 			stage, room = s.stage, r
 		}
 	}
-	return stage, room
+	return stage
 }
 
 // tightestID names it; none where the engine has no stages.
@@ -169,8 +170,7 @@ func (e *engine) tightestID() StageID {
 	if len(e.cfg.Stages) == 0 {
 		return StageID{}
 	}
-	stage, _ := e.tightest()
-	return StageID{Engine: e.cfg.ID, Stage: stage}
+	return StageID{Engine: e.cfg.ID, Stage: e.tightest()}
 }
 
 // shortStage is the stage on the device whose target lacks most beyond its bound; none

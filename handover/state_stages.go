@@ -53,7 +53,7 @@ func (e *engine) showStages(into *EngineState) {
 	if into.Stages = e.stageStates(); into.Stages == nil {
 		return
 	}
-	stage, _ := e.tightest()
+	stage := e.tightest()
 	into.Tightest = &stage
 	if s := into.Stages[stage]; s.Lack > 0 {
 		into.Violation = s.String()

@@ -101,7 +101,7 @@ func (h *Handover) giveUp(e *engine) {
 	if e.bound > 0 {
 		back = 0
 	}
-	h.setBound(e, back, reasonUndo)
+	h.setBound(e, back, ReasonUndo)
 }
 
 // warm says that an idle pool stays there for the next request: those of its server

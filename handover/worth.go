@@ -82,9 +82,9 @@ func (h *Handover) onTrainerRated(e TrainerRated) {
 }
 
 // samplesPerByte is what a byte of the engine that is kept from training on each of
-// its devices, by its scale there, costs: samples a second, by the trainers that would have it in the
-// shares by which shrinks are taken from them. beside says that one is there,
-// known that one has told its speed; those that have not count as the others do.
+// its devices, by its scale there, costs: samples a second, by the trainers that would
+// have it in the shares by which shrinks are taken from them. beside says that one is
+// there, known that one has told its speed; those that have not count as the others do.
 func (e *engine) samplesPerByte() (perByte float64, beside, known bool) {
 	for _, d := range e.devices {
 		var sum, weight float64

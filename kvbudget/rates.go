@@ -118,7 +118,7 @@ func (r *Rates) Remove(at time.Duration) {
 func (r *Rates) advance(at time.Duration) {
 	r.turnDay(at)
 	r.closeAll(at)
-	r.discount(at)
+	r.fade(at)
 }
 
 func (r *Rates) closeAll(at time.Duration) {

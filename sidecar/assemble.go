@@ -155,16 +155,15 @@ func (s *Sidecar) meet(ctx context.Context, c config.Engine, ec engine.Config) (
 // describe joins what the config says, what the engine says and what the device
 // shows; the config wins.
 func describe(c config.Engine, can engine.Capabilities, s engine.Sample, resident size.Bytes) (handover.EngineConfig, error) {
+	layout := staged(c)
 	out := handover.EngineConfig{
 		ID: handover.EngineID(c.Name), Fence: handover.FenceStatic, Pool: pick(c.Pool, s.Pool), Resident: pick(c.Resident, resident, s.Resident),
-		StartBytes: c.Start, Stages: staged(c).Stages, BytesPerToken: pick(c.PerToken(), s.BytesPerToken), BlockTokens: max(c.BlockTokens, s.BlockTokens),
+		StartBytes: c.Start, Devices: layout.Devices, Stages: layout.Stages,
+		BytesPerToken: pick(layout.BytesPerToken, s.BytesPerToken), BlockTokens: max(c.BlockTokens, s.BlockTokens),
 		MaxModelLen: s.MaxModelLen, Preempts: can.Preempts, AllocDelay: c.AllocDelay, Whole: can.Whole, Idle: c.Idle,
 	}
 	if c.BlockTokens > 0 {
 		out.BlockTokens = c.BlockTokens
-	}
-	for _, id := range c.Devices {
-		out.Devices = append(out.Devices, handover.DeviceID(id))
 	}
 	if said := s.BytesPerToken; len(c.Stages) > 0 && said > 0 && said != c.PerToken() {
 		return out, fmt.Errorf("engines.%s.stages: the fullest has %v a token, want %v, which the server says of its own bytes: %w", c.Name, c.PerToken(), said, errNeverRight)

@@ -223,7 +223,7 @@ func (e *engineDriver) send(ctx context.Context, bounder engine.Bounder, b hando
 	heavier := e.heavier(sample, before, e.weigh(ctx))
 	e.loop.post(ctx, input{
 		do: func(l *loop) {
-			if b.Reason != "undo" { // which leaves what was wrong as it is
+			if b.Reason != handover.ReasonUndo { // which leaves what was wrong as it is
 				l.view.clearProblem(about)
 			}
 			if heavier != "" {

@@ -49,8 +49,8 @@ func ofModel(c config.Engine, ec engine.Config) config.Engine {
 	return c
 }
 
-// weigh is what the server of a model has by the books of the device that has most of it, 0 where nobody can
-// say.
+// weigh is what the server of a model has by the books of the device that has most of
+// it, 0 where nobody can say.
 func (e *engineDriver) weigh(ctx context.Context) size.Bytes {
 	if e.scale == nil || e.scale.known() == 0 {
 		return 0

@@ -7,14 +7,8 @@ import (
 
 // reserves are the priced reserves, for /metrics.
 func (v *view) reserves() []telemetry.Reserve {
-	v.mu.Lock()
-	ledger := v.state.Ledger // a snapshot: nobody changes it
-	v.mu.Unlock()
-	if ledger == nil {
-		return nil
-	}
 	var out []telemetry.Reserve
-	for _, e := range ledger.Engines {
+	for _, e := range v.ledgerEngines() {
 		if p := e.Reserve.Priced; p != nil {
 			out = append(out, exportReserve(string(e.ID), e.Reserve.Bytes, p))
 		}

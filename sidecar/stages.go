@@ -24,14 +24,8 @@ func staged(c config.Engine) handover.EngineConfig {
 
 // stages are the pipeline stages of all engines that have some, for /metrics.
 func (v *view) stages() []telemetry.Stage {
-	v.mu.Lock()
-	ledger := v.state.Ledger // a snapshot: nobody changes it
-	v.mu.Unlock()
-	if ledger == nil {
-		return nil
-	}
 	var out []telemetry.Stage
-	for _, e := range ledger.Engines {
+	for _, e := range v.ledgerEngines() {
 		for _, s := range e.Stages {
 			out = append(out, telemetry.Stage{Engine: string(e.ID), Stage: s.Stage, Bytes: map[string]int64{
 				"kv_bound": int64(s.Bound), "kv_held": int64(s.Held), "kv_target": int64(s.Target), "kv_lack": int64(s.Lack),

@@ -208,6 +208,17 @@ func (v *view) layOut(l *loop, at handover.At) {
 	v.state.Memory = memoryOf(ledger, v.samples, reports, least)
 }
 
+// ledgerEngines are the engines of the core's last snapshot, which nobody changes; none
+// before there is one.
+func (v *view) ledgerEngines() []handover.EngineState {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.state.Ledger == nil {
+		return nil
+	}
+	return v.state.Ledger.Engines
+}
+
 func (v *view) engineStates(l *loop) []EngineState {
 	out := make([]EngineState, 0, len(l.engines))
 	for id, d := range l.engines {

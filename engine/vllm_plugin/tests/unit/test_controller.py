@@ -321,13 +321,18 @@ def test_counts_follow_the_steps(engine: FakeEngine, sidecar: FakeSidecar, clock
     assert sidecar.bell.recv(16) == b"s"
 
 
-def test_page_shows_a_step_once_the_worker_has_it_and_not_before(
-    engine: FakeEngine, sidecar: FakeSidecar
-) -> None:
+def schedule_one(engine: FakeEngine) -> None:
+    """A step of 17 tokens for one request, which has 4 blocks; it is not with the worker yet."""
     engine.scheduler.running.append(Request("r", 16, 16))
     engine.allocate(4)
     engine.controller.before_schedule()
     engine.controller.after_schedule(step_output(17))
+
+
+def test_page_shows_a_step_once_the_worker_has_it_and_not_before(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    schedule_one(engine)
     assert sidecar.page()["blocks_used"] == 0, "written on the way to the worker"
     engine.controller.while_it_runs()
     page = sidecar.page()
@@ -344,10 +349,7 @@ def test_page_shows_a_step_once_the_worker_has_it_and_not_before(
 def test_page_shows_a_step_at_its_end_where_nobody_said_that_the_worker_has_it(
     engine: FakeEngine, sidecar: FakeSidecar
 ) -> None:
-    engine.scheduler.running.append(Request("r", 16, 16))
-    engine.allocate(4)
-    engine.controller.before_schedule()
-    engine.controller.after_schedule(step_output(17))
+    schedule_one(engine)
     engine.controller.after_update(step_output(17))
     page = sidecar.page()
     assert (page["blocks_used"], page["steps"], page["step_tokens"]) == (4, 1, 17)
