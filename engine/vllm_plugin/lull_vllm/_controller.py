@@ -20,6 +20,7 @@ from ._doorbell import Doorbell
 from ._host import Status
 from ._orders import Orders
 from ._requests import Requests
+from ._steps import Steps
 from ._telemetry import Telemetry
 
 logger = logging.getLogger("vllm.lull")
@@ -74,11 +75,9 @@ class Controller:
         self._initial = initial
         self._alive = alive
         self._clock = clock
-        self._step = 0  # newest step scheduled that touches blocks
-        self._done = 0  # newest of them whose output came back
-        self._began = 0.0
-        self._fell_short = False
-        self._owed = False  # the page does not show the last step yet
+        self._steps = Steps(clock)
+        self._rang = False  # the bell thread knows of an order that tick has not read
+        self._restless = False  # the bound wants another tick, order or not
         self._ticked = 0  # the epoch that the bound's status speaks of
         self._next_walk = 0.0
         self._broken = False
@@ -111,70 +110,50 @@ class Controller:
                 self._break(error)
 
     def before_schedule(self) -> None:
-        self._began = self._clock()
-        self._fell_short = False
-        with self._lock:
-            if self._broken:
-                return
-            try:
-                # Most steps bring no order, and then this costs two microseconds.
-                if self._orders.poll() or (self._bound is not None and self._bound.restless):
-                    self._move()
-                    self._collect()
-            except Exception as error:
-                self._break(error)
+        """Most steps bring no order. The page is not read here, where the workers wait.
+
+        A read lets go of the interpreter, and the thread that sends the last tokens takes it.
+        """
+        self._steps.begin()
+        if self._rang or self._restless:
+            self.tick()
 
     def after_schedule(self, output: Any) -> None:
-        short = 0
-        with self._lock:
-            if self._broken:
-                return
-            try:
-                tokens = output.total_num_scheduled_tokens
-                self._step += tokens > 0
-                telemetry = self._telemetry
-                telemetry.add("steps", tokens > 0)
-                telemetry.set("step_tokens", tokens)
-                telemetry.add("preemptions", len(output.preempted_req_ids or ()))
-                if self._fell_short:
-                    telemetry.add("shortages", 1)
-                    short = self._lacking()
-                telemetry.set("short_bytes", short * telemetry.get("block_bytes"))
-                self._owed = True
-                if self._fell_short or not tokens:
-                    self._collect()
-            except Exception as error:
-                self._break(error)
-        if self._fell_short:
-            self._bell.short(short, self._clock())
-        else:
+        try:
+            self._steps.scheduled(output)
+        except Exception as error:
+            self._break(error)
+        if self._steps.tokens and not self._steps.fell_short:
             self._bell.enough()
+        else:
+            self._show_at_once()
 
     def while_it_runs(self) -> None:
-        """The worker has the step: what is done here delays nobody."""
+        """The worker has the step: what is done here delays nobody. Makes up for a lost bell."""
         with self._lock:
-            if self._broken or not self._owed:
+            if self._broken or not self._steps.owed:
                 return
             try:
+                if self._orders.poll():
+                    self._move()
                 self._collect()
             except Exception as error:
                 self._break(error)
 
     def after_update(self, output: Any) -> None:
-        with self._lock:
-            if self._broken:
+        try:
+            self._steps.came_back(output)
+            # Another step follows at once and shows it, unless this was the last.
+            if not (self._restless or self._steps.owed or not self._scheduler.running):
                 return
-            try:
-                self._done += output.total_num_scheduled_tokens > 0
-                self._telemetry.set("step_ns", round((self._clock() - self._began) * 1e9))
-                restless = self._bound is not None and self._bound.restless
-                if restless:
+            with self._lock:
+                if self._broken:
+                    return
+                if self._restless:
                     self._move()
-                # Another step follows at once and shows it, unless this was the last.
-                if restless or self._owed or not self._scheduler.running:
-                    self._collect()
-            except Exception as error:
-                self._break(error)
+                self._collect()
+        except Exception as error:
+            self._break(error)
 
     def must_wait(self, request: Any) -> bool:
         """Whether a request that is not running must not start under this bound yet."""
@@ -186,12 +165,30 @@ class Controller:
 
     def fell_short(self) -> None:
         """An allocation was refused for want of blocks."""
-        self._fell_short = True
+        self._steps.fell_short = True
 
     def looked_up(self, tokens: int, hits: int) -> None:
         """A request's prompt was looked up in the prefix cache."""
         self._telemetry.add("prefix_queries", tokens)
         self._telemetry.add("prefix_hits", hits)
+
+    def _show_at_once(self) -> None:
+        """A step that fell short, or one without work: no worker's run to show it in follows."""
+        steps = self._steps
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                if steps.fell_short:
+                    self._telemetry.add("shortages", 1)
+                    steps.short = self._lacking()
+                self._collect()
+            except Exception as error:
+                self._break(error)
+        if steps.fell_short:
+            self._bell.short(steps.short, self._clock())
+        else:
+            self._bell.enough()
 
     def _lacking(self) -> int:
         free = self._pool.get_num_free_blocks()
@@ -200,23 +197,27 @@ class Controller:
 
     def _move(self) -> None:
         orders, bound = self._orders, self._bound
+        self._rang = False
         orders.poll()
         if bound is None:
             return
         target = orders.target
         if orders.bytes is None:
             target = self._initial
-        bound.tick(target, self._requests.largest, self._step, self._done)
+        bound.tick(target, self._requests.largest, self._steps.newest, self._steps.done)
         self._ticked = orders.epoch
+        self._restless = bound.restless
 
     def _collect(self) -> None:
-        self._owed = False
+        self._steps.owed = False
         now = self._clock()
         if now >= self._next_walk:
             self._next_walk = now + _WALK_EVERY_S
             self._cached.walk()
         status = self._status()
-        self._telemetry.scheduler(self._scheduler, self._pool, self._cached, status.withdrawn)
+        telemetry = self._telemetry
+        telemetry.steps(self._steps)
+        telemetry.scheduler(self._scheduler, self._pool, self._cached, status.withdrawn)
         self._publish(status)
 
     def _status(self) -> Status:
@@ -238,10 +239,13 @@ class Controller:
 
     def _break(self, error: Exception) -> None:
         """Freezes: blocks that are out stay out, and vLLM goes on with what it has."""
+        if self._broken:
+            return
         self._broken = True
         logger.exception("lull: %s; the bound is frozen where it is and vLLM goes on", error)
-        self._telemetry.set("flags", self._telemetry.get("flags") | _page.FLAG_BROKEN)
-        self._telemetry.publish()
+        with self._lock:
+            self._telemetry.set("flags", self._telemetry.get("flags") | _page.FLAG_BROKEN)
+            self._telemetry.publish()
 
     # On other threads.
 
@@ -255,6 +259,11 @@ class Controller:
         self._publish(self._status())
         if self._bound is not None and self._bound.restless:
             self.wake()
+
+    def rang(self) -> None:
+        """The bound page may have changed: it is read before the next step."""
+        self._rang = True
+        self.wake()
 
     def wake(self) -> None:
         """Asks for a tick soon, once."""
@@ -270,7 +279,7 @@ class Controller:
             if self._ended.is_set():
                 return
             if rang:
-                self.wake()
+                self.rang()
             if self._clock() >= next_beat:
                 next_beat = self._clock() + BEAT_S
                 self._beat()
@@ -291,7 +300,7 @@ class Controller:
                 unmapped = self._telemetry.get("pool_blocks") - status.mapped
                 raised = self._orders.expire(unmapped * self._telemetry.get("block_bytes"))
                 if raised or self._bound.restless or self._orders.changed():
-                    self.wake()
+                    self.rang()
             # An idle engine may have lost requests or its prefix cache without a step.
             self._telemetry.scheduler(self._scheduler, self._pool, self._cached, status.withdrawn)
             self._publish(status)

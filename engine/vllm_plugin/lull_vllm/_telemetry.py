@@ -9,6 +9,7 @@ from . import _page
 from ._cached import Cached
 from ._host import Status
 from ._orders import Orders
+from ._steps import Steps
 
 _AT = {name: i for i, name in enumerate(_page.TELEMETRY_FIELDS)}
 
@@ -29,6 +30,15 @@ class Telemetry:
 
     def get(self, name: str) -> int:
         return self._words[_AT[name]]
+
+    def steps(self, steps: Steps) -> None:
+        """Sets what the scheduler's steps did."""
+        words = self._words
+        words[_STEPS] = steps.newest
+        words[_STEP_TOKENS] = steps.tokens
+        words[_STEP_NS] = round(steps.took_s * 1e9)
+        words[_PREEMPTIONS] = steps.preemptions
+        words[_SHORT] = steps.short * words[_BLOCK_BYTES]
 
     def scheduler(self, scheduler: Any, pool: Any, cached: Cached, withdrawn: int) -> None:
         """Reads the scheduler's and the pool's counts."""
@@ -109,5 +119,10 @@ _WAITING_CAPACITY = _AT["waiting_capacity"]
 _WAITING_DEFERRED = _AT["waiting_deferred"]
 _EVICTIONS = _AT["evictions"]
 _STEPS = _AT["steps"]
+_STEP_TOKENS = _AT["step_tokens"]
+_STEP_NS = _AT["step_ns"]
+_PREEMPTIONS = _AT["preemptions"]
+_SHORT = _AT["short_bytes"]
+_BLOCK_BYTES = _AT["block_bytes"]
 _OBEYED_STEP = _AT["obeyed_step"]
 _OBEYED_LEFT = _AT["obeyed_left"]

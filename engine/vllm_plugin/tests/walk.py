@@ -116,6 +116,8 @@ class Walk:
         self.engine.controller.before_schedule()
         self.flights.append(Flight([(b.block_id, r) for r in self.live for b in r.blocks]))
         self.engine.controller.after_schedule(step_output(1))
+        if self.random.random() < 0.5:
+            self.engine.controller.while_it_runs()
 
     def complete(self) -> None:
         """The worker runs the oldest step: it reads what is there and writes new blocks."""
@@ -154,11 +156,13 @@ class Walk:
         return memoryview(self.engine.memory)[start : start + 8192]
 
     def order(self) -> None:
-        """The sidecar orders something, and the orders are read at the next tick."""
+        """The sidecar orders something; some bells are lost."""
         self.epoch += 1
         blocks = self.random.choice([0, 40, self.random.randint(0, 40)])
         self.engine.orders.epoch = self.epoch
         self.engine.orders.bytes = blocks * self.engine.layout.block_bytes
+        if self.random.random() < 0.8:
+            self.engine.controller.rang()
 
     def answer(self) -> None:
         """A worker gets round to an order: only now do its pages go."""

@@ -92,6 +92,7 @@ def test_blocks_of_a_step_in_flight_wait_for_its_output(
     engine.controller.before_schedule()
     engine.controller.after_schedule(step_output(5))
     epoch = sidecar.order(0)
+    engine.controller.rang()
     engine.controller.before_schedule()
     engine.controller.after_schedule(step_output(0))
     assert engine.sent == [] and sidecar.page()["applied_epoch"] == epoch
@@ -300,6 +301,21 @@ def test_kvcached_that_fails_freezes_its_limit_and_lets_vllm_go_on(
     assert not engine.controller.must_wait(Request("a", 2000, 48))
 
 
+def test_step_that_is_not_vllms_freezes_the_bound_and_lets_vllm_go_on(
+    engine: FakeEngine, sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "vllm.lull"):
+        engine.controller.before_schedule()
+        engine.controller.after_schedule(object())
+        engine.controller.while_it_runs()
+        engine.controller.after_update(object())
+    assert [r.getMessage() for r in caplog.records] == [
+        "lull: 'object' object has no attribute 'total_num_scheduled_tokens'; "
+        "the bound is frozen where it is and vLLM goes on"
+    ]
+    assert sidecar.page()["flags"] & _page.FLAG_BROKEN
+
+
 def test_counts_follow_the_steps(engine: FakeEngine, sidecar: FakeSidecar, clock: Clock) -> None:
     engine.allocate(4, ["a", "b"])
     engine.scheduler.running.append(Request("r", 16, 16))
@@ -353,6 +369,29 @@ def test_page_shows_a_step_at_its_end_where_nobody_said_that_the_worker_has_it(
     engine.controller.after_update(step_output(17))
     page = sidecar.page()
     assert (page["blocks_used"], page["steps"], page["step_tokens"]) == (4, 1, 17)
+
+
+def test_order_that_rang_is_obeyed_before_the_next_step_takes_blocks(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    epoch = sidecar.order(10 * 32768)
+    engine.controller.rang()
+    engine.controller.before_schedule()
+    assert sidecar.page()["applied_epoch"] == epoch and engine.pool.get_num_free_blocks() == 10
+
+
+def test_order_whose_bell_was_lost_is_obeyed_while_the_next_step_runs_and_delays_none(
+    engine: FakeEngine, sidecar: FakeSidecar
+) -> None:
+    epoch = sidecar.order(10 * 32768, ring=False)
+    schedule_one(engine)
+    assert sidecar.page()["applied_epoch"] == 0, "the page was read on the way to the worker"
+    engine.controller.while_it_runs()
+    page = sidecar.page()
+    assert (page["applied_epoch"], page["obeyed_step"], page["blocks_used"]) == (epoch, 1, 4)
+    assert page["confirmed_epoch"] == 0, "the step that runs may touch what came out"
+    engine.controller.after_update(step_output(17))
+    assert sidecar.page()["confirmed_epoch"] == epoch
 
 
 def test_what_a_step_lacks_is_shown_before_the_bell_rings(
@@ -416,6 +455,7 @@ def test_page_says_at_which_step_an_order_was_obeyed_and_that_nothing_free_was_l
     step()
     used = engine.pool.get_new_blocks(20)
     sidecar.order(10 * 32768)  # less than is in use
+    engine.controller.rang()
     step()
     page = sidecar.page()
     assert page["blocks_free"] == 0 and page["applied_epoch"] == 0
