@@ -114,7 +114,8 @@ def batch_size(batch: Any) -> int:
 
 def part(batch: Any, start: int, stop: int, size: int, tokens: tuple[int, int, int] | None = None) -> Any:
     """Samples start to stop: every tensor with `size` rows is cut, but for those marked as whole; everything else
-    passes along. `tokens` (first, last + 1, of how many) cuts those that have so many along dimension 1 as well."""
+    passes along. `tokens` (first, last + 1, of how many) cuts those that have so many along dimension 1 as well, and
+    those parts lie in memory as the whole may (a loss calls labels.view(-1))."""
 
     def cut(leaf: Any) -> Any:
         if isinstance(leaf, Whole):
@@ -122,7 +123,7 @@ def part(batch: Any, start: int, stop: int, size: int, tokens: tuple[int, int, i
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == size:
             rows = leaf[start:stop]
             wide = tokens is not None and leaf.dim() > 1 and leaf.shape[1] == tokens[2]
-            return rows[:, tokens[0] : tokens[1]] if tokens is not None and wide else rows
+            return rows[:, tokens[0] : tokens[1]].contiguous() if tokens is not None and wide else rows
         return leaf
 
     return _map(cut, batch)

@@ -23,3 +23,8 @@ class Call:
     """By sample and token, where they were given so."""
     scaler: Any
     shared: bool
+
+    @property
+    def weighed(self) -> int | None:
+        """Tokens of each sample that weights have a number for."""
+        return None if self.tokens is None else int(self.tokens.shape[1])

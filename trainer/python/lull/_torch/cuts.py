@@ -47,7 +47,9 @@ class Cut(NamedTuple):
 
     def share(self, share: Share) -> float:
         """The factor of its loss."""
-        return share(self.start, self.stop, None if self.span is None else (self.span.first, self.span.last))
+        span = self.span
+        some = span is not None and (span.first, span.last) != (0, span.length)
+        return share(self.start, self.stop, (span.first, span.last) if span is not None and some else None)
 
     def rows(self, leaf: torch.Tensor) -> torch.Tensor | None:
         """Its part of a tensor that a block gave or got, None where that has no such part."""
@@ -59,6 +61,11 @@ class Cut(NamedTuple):
         if leaf.dim() < 2 or leaf.shape[1] != self.span.length:
             return None
         return rows[:, self.span.first : self.span.end]
+
+    def given(self, leaf: torch.Tensor) -> torch.Tensor | None:
+        """The same as a tensor of its own, laid out as a block would: a head may call view() on it."""
+        rows = self.rows(leaf)
+        return rows if rows is None or self.span is None else rows.contiguous()
 
     def what(self) -> str:
         """What it is a part of, for people."""

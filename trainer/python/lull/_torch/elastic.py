@@ -255,7 +255,7 @@ class Elastic(RuntimeSide):
                     continue
                 micro = part(call.batch, start, stop, size)
                 of_micro = partial(_within, share, start)
-                loss = self._attempt(Micro(micro, call.loss_fn, of_micro, stop - start, call.scaler))
+                loss = self._attempt(Micro(micro, call.loss_fn, of_micro, stop - start, call.scaler, call.weighed))
                 if loss is not None:
                     hand.done(stop - start)
                     total = loss if total is None else total + loss

@@ -42,6 +42,8 @@ class Micro:
     """The factor of the loss of some of its samples within the batch's loss."""
     samples: int
     scaler: Any = None
+    weighed: int | None = None
+    """Tokens of each sample that weights= has a number for."""
 
 
 class Passes:
@@ -124,7 +126,7 @@ class Passes:
             if constant is not None and self.memory.known:
                 return constant * micro.share(0, micro.samples)
             total: torch.Tensor | None = None
-            for cut in tail.cuts(micro.batch, micro.samples):
+            for cut in tail.cuts(micro.batch, micro.samples, micro.weighed):
                 weight = cut.share(micro.share)
                 if weight == 0.0:  # all masked
                     continue

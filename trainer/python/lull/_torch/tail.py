@@ -66,7 +66,7 @@ class Answer:
             return leaf
         if leaf._version != self._versions[i]:
             raise unlike(f"what block {self.segment.name} gave was edited in place")
-        part = cut.rows(leaf)
+        part = cut.given(leaf)
         if not leaf.requires_grad:
             return leaf if part is None else part
         if part is None:
@@ -113,6 +113,8 @@ class Tail:
         self.samples, self.tokens = samples, tokens
         self.ahead = 0
         """Tokens that a chunk is shown besides its own, as check found: a loss of next tokens looks one ahead."""
+        self.unweighed = 0
+        """Tokens of what blocks give that weights= had no number for when check asked: a last one has no label."""
         self.calls = 0
         """Calls of blocks in one forward pass, as a first one showed."""
         self.asked = 0
@@ -250,19 +252,30 @@ class Tail:
         """Lets go of what the blocks gave."""
         self._answers, self._look, self._seen = [], None, None
 
-    def cuts(self, batch: Any, size: int) -> list[Cut]:
-        """The chunks of a microbatch whose trunk has run."""
+    def cuts(self, batch: Any, size: int, weighed: int | None = None) -> list[Cut]:
+        """The chunks of a microbatch whose trunk has run. `weighed` is how many tokens of each sample weights= has a
+        number for."""
         rows = self.samples or size
-        spans = self.spans(batch, size)
+        spans = self.spans(batch, size, weighed)
         return [Cut(start, min(start + rows, size), size, span) for start in range(0, size, rows) for span in spans]
 
-    def spans(self, batch: Any, size: int) -> list[Span | None]:
-        """The tokens of each chunk; one of None stands for all."""
+    def spans(self, batch: Any, size: int, weighed: int | None = None) -> list[Span | None]:
+        """The tokens of each chunk; one of None stands for all. Raises RuntimeRefusal where weights= have no longer
+        their numbers for the same tokens."""
         whole = self.whole(batch, size) if self.tokens else None
         if whole is None:
             return [None]
+        if weighed is not None and weighed != whole.length - self.unweighed:
+            raise RuntimeRefusal(
+                f"elastic.backward weights: {weighed} numbers a sample where blocks give {whole.length} tokens, want "
+                f"{whole.length - self.unweighed} as at the first batch; the microbatch is undone"
+            )
+        return [*self.spans_of(whole, self.ahead)]
+
+    def spans_of(self, whole: Span, ahead: int) -> list[Span]:
+        """The chunks of all tokens, each shown so many of the next one's."""
         ends = [(first, min(first + self.tokens, whole.length)) for first in range(0, whole.length, self.tokens)]
-        return [whole._replace(first=first, last=last, ahead=self.ahead) for first, last in ends]
+        return [whole._replace(first=first, last=last, ahead=ahead) for first, last in ends]
 
     def whole(self, batch: Any, size: int) -> Span | None:
         """All tokens of a microbatch whose trunk has run; None where no block gave anything."""

@@ -84,7 +84,7 @@ class _TailCheck:
         self._made(at, lambda answer, inputs, cut: _compare(answer, inputs, cut, most))
         if tail.tokens:
             with eval_mode(job.model):
-                tail.ahead = self._ahead()
+                self._ask_tokens()
         return len(at)
 
     def _pairs(self) -> list[tuple[int, ...]]:
@@ -130,17 +130,22 @@ class _TailCheck:
             total += float(loss.detach()) * share(i, i + 1)
         return total
 
-    def _ahead(self) -> int:
-        """By the first samples that say it."""
-        job = self._job
-        most = tolerance(job.model)
+    def _ask_tokens(self) -> None:
+        """Of the first samples that say something."""
+        tail, call = self._tail, self._call
         for at in self._pairs():
-            found = TokenCheck(
-                job, self._tail, self._table, self._call.loss_fn, self._few(at), len(at), self._share(at), most
-            ).ahead()
-            if found is not None:
-                return found
-        raise unlike_tokens("no sample has two tokens beside each other that count")
+            few = self._few(at)
+            share = self._share(at)
+            found = TokenCheck(self._job, tail, self._table, call.loss_fn, few, len(at), share).ahead()
+            whole = tail.whole(few, len(at))
+            if found is not None and whole is not None:
+                tail.ahead = found
+                tail.unweighed = 0 if call.weighed is None else whole.length - call.weighed
+                return
+        raise unlike_tokens(
+            "no sample has two tokens beside each other whose gradient reaches the blocks (labels that are masked, a "
+            "head that begins at zero)"
+        )
 
 
 def _refuse_own_gradients(loss_fn: LossFn, few: Any) -> None:
