@@ -33,6 +33,8 @@ class _Buffer:
     """A gradient was there when the batch began."""
     touched: bool = False
     """A gradient arrived in this microbatch."""
+    wide: torch.Tensor | None = None
+    """In float32, what earlier chunks of this microbatch gave a 16-bit parameter."""
     own: tuple[int, int] = (0, 0)
     """References to final, and to its memory, while nobody else has it."""
     prior: torch.Tensor | None = None
@@ -125,8 +127,21 @@ class Gradients:
             if b.touched:
                 got = b.param.grad
                 b.total.add_(b.scratch if got is None else got)
+                if b.wide is not None:
+                    b.total.add_(b.wide)
                 b.reached = True
         self.undo()
+
+    @torch.no_grad()
+    def widen(self) -> None:
+        """Between two chunks of a microbatch: what 16-bit parameters have got moves to float32, since the next chunk
+        may be too small to change it. The memory is the microbatch's."""
+        for b in self._buffers:
+            if b.touched and b.param.dtype in _LOW:
+                got = b.scratch if b.param.grad is None else b.param.grad
+                b.wide = got.float() if b.wide is None else b.wide.add_(got)
+                b.scratch.zero_()
+                b.param.grad = b.scratch
 
     @torch.no_grad()
     def undo(self) -> None:
@@ -135,6 +150,7 @@ class Gradients:
             if b.touched:
                 b.scratch.zero_()
                 b.touched = False
+            b.wide = None
             b.param.grad = b.scratch
 
     def reached(self) -> list[bool]:

@@ -181,6 +181,9 @@ class Microbatches(Passes):
         """Before anything is added to a gradient."""
         self._leaves.refuse_strangers(roots, self._known)
 
+    def _between_chunks(self) -> None:
+        self._gradients.widen()
+
     def _undo(self, table: Table, snapshot: Snapshot, *, keep_made: bool = False) -> None:
         self.finish(table)
         self._gradients.undo()

@@ -90,6 +90,8 @@ class Passes:
 
     def _boundary(self) -> None: ...
 
+    def _between_chunks(self) -> None: ...
+
     def _pass(self, table: Table, micro: Micro, look: Look) -> torch.Tensor:
         """Forward and backward, with large allocations in the pool; `look` sees the loss in between.
 
@@ -141,6 +143,7 @@ class Passes:
                     self._reached = True
                     done = _backward(loss, weight, micro.scaler)
                     tail.collect(cut)
+                    self._between_chunks()
                 del loss
                 total = done if total is None else total + done
             roots = tail.roots()

@@ -176,6 +176,20 @@ def test_rounding_to_16_bits_is_not_taken_for_a_loss_that_does_not_separate(low:
     assert (rec.elastic._tail.asked, rec.elastic._tail.ahead) == (2, 0)
 
 
+def test_many_chunks_of_16_bits_add_up_to_no_less_than_one() -> None:
+    """A chunk of one token in 1024 is too small for bfloat16's sum of the others. Against float64."""
+    torch.manual_seed(7)
+    model = small().bfloat16()
+    exact = twin(model).double()
+    ids = torch.randint(0, 4, (1, 1025))
+    rec = attached(model, tail_tokens=1)
+    rec.elastic.backward(ids, wide_loss(model), weights=torch.ones(1, 1024))
+    F.cross_entropy(exact(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    for got, want in ((model.head.weight, exact.head.weight), (model.norm.bias, exact.norm.bias)):
+        off = float((got.grad.double() - want.grad).norm() / want.grad.norm())
+        assert off < 0.02, "0.1 and more where chunks are added up in bfloat16"
+
+
 @given(
     name=st.sampled_from(sorted(WAYS)),
     n=st.integers(1, 3),
