@@ -34,7 +34,7 @@ def at_work(tasks: Path = _TASKS) -> bool:
     """Whether one of gloo's workers runs or is ready to. One that has nothing to do sleeps."""
     for stat in tasks.glob("*/stat"):
         try:
-            _, _, text = stat.read_text().partition("(")
+            _, _, text = stat.read_text(errors="replace").partition("(")
         except OSError:  # it has ended
             continue
         name, _, rest = text.rpartition(")")

@@ -52,6 +52,15 @@ def test_only_a_worker_that_does_not_sleep_is_at_work(tmp_path: Path, name: str,
     assert at_work(tmp_path) is busy
 
 
+def test_a_name_that_is_no_text_hides_no_worker(tmp_path: Path) -> None:
+    """A name is 15 bytes of anything: the kernel cuts a longer one within a letter."""
+    thread(tmp_path, 1, "", "S")
+    (tmp_path / "1" / "stat").write_bytes(b"1 (abcdefghijklmn\xc3) S 1 1 0\n")
+    assert not at_work(tmp_path)
+    thread(tmp_path, 2, "pt_gloo_runloop", "R")
+    assert at_work(tmp_path)
+
+
 def waits(answers: list[bool]) -> int:
     """How often a process sleeps that is told these, the last for ever, with a look a second."""
     slept: list[float] = []
