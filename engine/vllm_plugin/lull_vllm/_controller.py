@@ -7,6 +7,7 @@ change hands on the scheduler's thread alone, inside tick.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -245,6 +246,11 @@ class Controller:
         logger.exception("lull: %s; the bound is frozen where it is and vLLM goes on", error)
         with self._lock:
             self._telemetry.set("flags", self._telemetry.get("flags") | _page.FLAG_BROKEN)
+            self._show_broken()
+
+    def _show_broken(self) -> None:
+        """Where the page itself is what fails, it grows old, and the sidecar sees that."""
+        with contextlib.suppress(Exception):
             self._telemetry.publish()
 
     # On other threads.
@@ -256,7 +262,11 @@ class Controller:
         self._telemetry.add("given_back_bytes", given_back)
         self._telemetry.set("given_back_ns", round(took_s * 1e9))
         self._telemetry.add("faults", not freed)
-        self._publish(self._status())
+        try:
+            self._publish(self._status())  # also where the bound is frozen: what went is gone
+        except Exception as error:
+            self._break(error)
+            return
         if self._bound is not None and self._bound.restless:
             self.wake()
 
@@ -293,17 +303,24 @@ class Controller:
             self._telemetry.add("beats", 1)
             self._telemetry.set("ranks_alive", self._alive())
             if self._broken:
-                self._telemetry.publish()
+                self._show_broken()
                 return
-            status = self._status()
-            if self._bound is not None:
-                unmapped = self._telemetry.get("pool_blocks") - status.mapped
-                raised = self._orders.expire(unmapped * self._telemetry.get("block_bytes"))
-                if raised or self._bound.restless or self._orders.changed():
-                    self.rang()
-            # An idle engine may have lost requests or its prefix cache without a step.
-            self._telemetry.scheduler(self._scheduler, self._pool, self._cached, status.withdrawn)
-            self._publish(status)
+            try:
+                self._look()
+            except Exception as error:
+                self._break(error)
+
+    def _look(self) -> None:
+        """Of a beat, in an engine that is not broken; the lock is held."""
+        status = self._status()
+        if self._bound is not None:
+            unmapped = self._telemetry.get("pool_blocks") - status.mapped
+            raised = self._orders.expire(unmapped * self._telemetry.get("block_bytes"))
+            if raised or self._bound.restless or self._orders.changed():
+                self.rang()
+        # An idle engine may have lost requests or its prefix cache without a step.
+        self._telemetry.scheduler(self._scheduler, self._pool, self._cached, status.withdrawn)
+        self._publish(status)
 
     def close(self) -> None:
         """Stops listening and removes page and sockets."""

@@ -269,6 +269,45 @@ def test_error_freezes_the_bound_and_lets_vllm_go_on(
     assert not engine.controller.must_wait(Request("a", 2000, 48))
 
 
+def test_a_page_that_cannot_be_written_lets_vllm_go_on(
+    engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    engine.controller._telemetry.publish = full  # type: ignore[method-assign]
+    with caplog.at_level(logging.ERROR, "vllm.lull"):
+        schedule_one(engine)
+        engine.controller.while_it_runs()
+        engine.controller.after_update(step_output(17))
+        engine.controller.settled(4096, True, 0.001)
+        engine.controller._beat()
+        tick(engine)
+    assert [r.getMessage() for r in caplog.records] == [
+        "lull: [Errno 28] No space left on device; the bound is frozen where it is and vLLM goes on"
+    ]
+
+
+@pytest.mark.parametrize("what", ["settled", "_beat"])
+def test_an_error_on_another_thread_freezes_the_bound_too(
+    engine: FakeEngine, sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("boom")
+
+    engine.bound.status = fail  # type: ignore[method-assign,assignment]
+    with caplog.at_level(logging.ERROR, "vllm.lull"):
+        for _ in range(2):
+            if what == "settled":
+                engine.controller.settled(4096, True, 0.001)
+            else:
+                engine.controller._beat()
+    assert [r.getMessage() for r in caplog.records] == [
+        "lull: boom; the bound is frozen where it is and vLLM goes on"
+    ]
+    assert sidecar.page()["flags"] & _page.FLAG_BROKEN
+
+
 def test_kvcached_that_fails_freezes_its_limit_and_lets_vllm_go_on(
     engine: FakeEngine, sidecar: FakeSidecar, caplog: pytest.LogCaptureFixture
 ) -> None:
