@@ -9,9 +9,11 @@ process becomes the server.
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 MODEL = '''
@@ -72,16 +74,23 @@ def repository(folder: Path, models: dict[str, int]) -> None:
         (folder / name / "config.pbtxt").write_text(CONFIG.format(name=name, mib=mib))
 
 
-def main(folder: Path, port: str, metrics: str, *specs: str) -> None:
-    triton = server()
+def wanted(specs: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """The MiB of each model, and the server's arguments for those that are loaded at its start."""
     models: dict[str, int] = {}
     loaded: list[str] = []
     for spec in specs:
-        name, _, rest = spec.partition("=")
-        mib, _, how = rest.partition(":")
-        models[name] = int(mib)
-        if how == "loaded":
-            loaded.append(f"--load-model={name}")
+        found = re.fullmatch(r"([\w.-]+)=(\d+)(:loaded)?", spec)
+        if found is None:
+            sys.exit(f"triton_server: got {spec!r}, want NAME=MIB or NAME=MIB:loaded; no server is started")
+        models[found[1]] = int(found[2])
+        if found[3]:
+            loaded.append(f"--load-model={found[1]}")
+    return models, loaded
+
+
+def main(folder: Path, port: str, metrics: str, *specs: str) -> None:
+    models, loaded = wanted(specs)
+    triton = server()
     backends(triton, folder / "backends")
     repository(folder / "repository", models)
     # The stub of a model finds its packages by the first python3 in PATH, and the libpython that it was linked with.
@@ -110,4 +119,6 @@ def main(folder: Path, port: str, metrics: str, *specs: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit("triton_server: want FOLDER PORT METRICS_PORT NAME=MIB[:loaded] ...; no server is started")
     main(Path(sys.argv[1]).absolute(), *sys.argv[2:])
