@@ -192,7 +192,7 @@ def test_many_chunks_of_16_bits_add_up_to_no_less_than_one() -> None:
 
 @given(
     name=st.sampled_from(sorted(WAYS)),
-    n=st.integers(1, 3),
+    n=st.integers(1, 2),
     tokens=st.integers(1, 70),
     rows=st.integers(0, 2),
     slip=st.sampled_from([0, 0, 1, -1]),
@@ -202,7 +202,7 @@ def test_many_chunks_of_16_bits_add_up_to_no_less_than_one() -> None:
 def test_a_batch_is_trained_as_in_one_pass_or_refused(
     name: str, n: int, tokens: int, rows: int, slip: int, seed: int
 ) -> None:
-    """Whatever the chunks, and where weights= stand a token too early or too late."""
+    """Whatever the chunks, and where weights= stand a token too early or too late. Of two samples both are asked."""
     way = WAYS[name]
     torch.manual_seed(seed)
     model = small().double()
