@@ -1,6 +1,6 @@
 # Lull. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-vllm bench-isolation bench-proxy bench-peers bench-clients bench-convergence bench-uneven bench-core gpu-check sysdeps clean
+.PHONY: help build demo test test-fast race py fuzz lint bench bench-handover bench-rebounds bench-vllm bench-isolation bench-proxy bench-peers bench-clients bench-convergence bench-uneven bench-core gpu-check sysdeps clean
 
 LULL := bin/lull
 # The LLM server of `make demo`: emulator or vllm.
@@ -45,6 +45,9 @@ bench: bench-handover bench-vllm bench-proxy bench-core ## all benchmarks
 
 bench-handover: sysdeps ## how long memory takes to come back from a running PyTorch job -> out/bench/handover.json
 	py=$$(scripts/pyenv base) && "$$py" benchmarks/handover_bench.py --python "$$py" --shapes small,medium,large --storm 10000 --out out/bench/handover.json
+
+bench-rebounds: sysdeps ## 10,000 small orders: does a job ever hold more than it said? Counted, not timed -> out/bench/rebounds.json
+	py=$$(scripts/pyenv base) && "$$py" benchmarks/handover_rebounds.py --python "$$py" --shapes small,medium,large --out out/bench/rebounds.json
 
 bench-vllm: sysdeps ## what the plugin lull-vllm costs and how fast it gives memory back -> out/bench/vllm.json
 	"$$(scripts/pyenv full)" benchmarks/vllm/bench.py --out out/bench/vllm.json

@@ -60,6 +60,7 @@ class Job:
         self.conn.setblocking(False)
         self._pinged = time.monotonic()
         self._statm = os.open(f"/proc/{self.process.pid}/statm", os.O_RDONLY)
+        self._schedstat = os.open(f"/proc/{self.process.pid}/schedstat", os.O_RDONLY)
 
     def _await(self, server: socket.socket) -> socket.socket:
         """The job's connection; fails when the job has ended or takes two minutes."""
@@ -75,6 +76,10 @@ class Job:
         """RssAnon of the job: resident minus file and shared pages (it maps no shared memory)."""
         fields = os.pread(self._statm, 128, 0).split()
         return (int(fields[1]) - int(fields[2])) * PAGE
+
+    def ran_s(self) -> float:
+        """Seconds that the job's first thread, which trains, has had a core; 0 where the kernel does not count them."""
+        return int((os.pread(self._schedstat, 128, 0).split() or [b"0"])[0]) / 1e9
 
     def _receive(self) -> None:
         data = self.conn.recv(1 << 16)

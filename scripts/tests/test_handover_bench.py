@@ -1,6 +1,7 @@
 """How the handover benchmark judges its figures, answers the job and ends; no torch and no job."""
 
 import argparse
+import json
 import socket
 import sys
 import time
@@ -11,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
 import handover_bars
 import handover_bench
 import handover_link
+import handover_rebounds
 import handover_storm
 from handover_bars import figures
 
@@ -133,12 +135,14 @@ class StormyJob:
 
     def __init__(self) -> None:
         self.epoch, self.bytes, self.held, self._acks = 0, 0, 0, list[Ack]()
+        self.within: list[int] = []
 
     def tell(self, line: str) -> dict[str, Any]:
-        return {"baseline": 1000, "floor": 500, "lost_s": self.epoch * 0.5, "recompute_s": 0.0}
+        return {"baseline": 1000, "floor": 500, "resident": 0, "lost_s": self.epoch * 0.5, "recompute_s": 0.0}
 
     def order(self, bytes: int, within_us: int = 0) -> int:
         self.epoch, self.bytes = self.epoch + 1, bytes
+        self.within.append(within_us)
         self._acks = [Ack(self.epoch, bytes, 0, 0, "drop")]
         return self.epoch
 
@@ -148,6 +152,11 @@ class StormyJob:
 
     def rest(self, seconds: float) -> None: ...
 
+    def close(self) -> None: ...
+
+    def ran_s(self) -> float:
+        return self.epoch * 0.25
+
     def rss(self) -> int:
         return 1500 + self.bytes + (7 if self.epoch % 3 == 0 else 0)
 
@@ -156,11 +165,48 @@ def test_a_storm_counts_each_order_that_was_followed_by_more_than_its_ack() -> N
     found = handover_storm.run_storm(cast("handover_link.Job", StormyJob()), "slots", 9, 64 << 20, seed=1)
     assert (found["orders"], found["how"], found["without_ack"]) == (9, {"drop": 9}, 0)
     assert (found["rebounds"], found["worst_rebound_bytes"]) == (3, 7), "of epochs 2, 4 and so on to 18: 6, 12 and 18"
-    assert found["work_lost_s"] == 9.5, "nineteen orders, each grant included, of half a second"
+    assert found["work_lost_s"] == 9.0, "eighteen orders, each grant included, of half a second"
     bars = handover_bars.judge_storm({"slots": found, "next-saved": {**found, "work_lost_per_order_s": 20.0}})
     assert [bar.met for bar in bars] == [False, True]
     assert "3 rebounds above the ceiling (worst 7 B" in handover_storm.line("slots", found)
     assert handover_bars.judge_storm({}) == []
+
+
+def test_a_storm_tells_the_work_that_orders_with_a_deadline_lost_from_that_of_others() -> None:
+    job = StormyJob()
+    found = handover_storm.run_storm(cast("handover_link.Job", job), "slots", 60, 64 << 20, seed=1)
+    shrinks = job.within[1::2]  # a grant comes first, and after each
+    assert not any(shrinks[:50])
+    assert all(shrinks[50:])
+    assert found["work_lost_per_order_without_deadline_s"] == found["work_lost_per_order_with_deadline_s"] == 1.0
+    assert found["watched_s"] > 0
+
+
+def test_counting_rebounds_reports_no_time_of_an_ack_and_fails_where_a_bar_is_missed(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    jobs: list[tuple[str, ...]] = []
+
+    def stormy(python: str, script: list[str], *rest: Any) -> StormyJob:
+        jobs.append(tuple(script[1:]))
+        return StormyJob()
+
+    monkeypatch.setattr(handover_rebounds, "Job", stormy)
+    out = tmp_path / "found.json"
+    monkeypatch.setattr(sys, "argv", ["x", "--orders", "30", "--shapes", "small,large", "--out", str(out)])
+    try:
+        handover_rebounds.main()
+    except SystemExit as end:
+        assert end.code == 1  # noqa: PT017  # this file needs no pytest
+    else:
+        raise AssertionError("ten rebounds are none")
+    assert jobs == [("64", "128", "2"), ("64", "512", "6")]
+    found = json.loads(out.read_text())["shapes"]["large"]
+    assert (found["slots"]["orders"], found["next-saved"]["orders"]) == (30, 3)
+    assert found["slots"]["ack"] == {"n": 30}
+    said = capsys.readouterr().out
+    assert "30 orders (30 drop; 0 without an ack): 10 rebounds above the ceiling in" in said
+    assert "MISSED  30 small orders: rebounds above the ceiling: 10 in" in said
 
 
 def test_shapes_and_sizes_of_the_command_line_are_checked() -> None:
