@@ -3,7 +3,6 @@ microbatch that was undone is gone. The moments are drawn, and met exactly: noth
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,9 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as checkpoint
 import torch.nn as nn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.utils.data import RandomSampler
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -183,15 +184,52 @@ def job(case: Case) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 
+def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, position: int) -> None:
+    """With torch.save."""
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save({**state, "rng": torch.get_rng_state(), "position": position}, path)
+
+
+def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    kept = torch.load(path)
+    model.load_state_dict(kept["model"])
+    optimizer.load_state_dict(kept["optimizer"])
+    torch.set_rng_state(kept["rng"])
+    return int(kept["position"])
+
+
+def save_distributed(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, position: int) -> None:
+    """With torch.distributed.checkpoint."""
+    weights, moments = get_state_dict(model, optimizer)
+    rest = {"rng": torch.get_rng_state(), "position": position}
+    checkpoint.save({"model": weights, "optimizer": moments, **rest}, checkpoint_id=path)
+
+
+def load_distributed(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments, "rng": torch.get_rng_state(), "position": 0}
+    checkpoint.load(state, checkpoint_id=path)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    torch.set_rng_state(state["rng"])
+    return int(state["position"])
+
+
+WAYS = {"torch.save": (save, load), "distributed checkpoint": (save_distributed, load_distributed)}
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["cnn with batchnorm", "transformer with dropout"])
-def test_a_job_that_dies_inside_a_batch_goes_on_from_its_checkpoint_with_the_same_bits(name: str) -> None:
+def test_a_job_that_dies_inside_a_batch_goes_on_from_its_checkpoint_with_the_same_bits(
+    name: str, way: str, tmp_path: Path
+) -> None:
     """The checkpoint is plain PyTorch's: model, optimizer, random state and the position in the data."""
+    keep, resume = WAYS[way]
     case = EXACT[name]
     data, parts = case.draw(6 * SIZE), []
     used: list[int] = []
     model, optimizer = job(case)
     plain_model, plain_optimizer = job(case)
-    disk = io.BytesIO()
     start = 0
 
     class Died(Exception):
@@ -200,12 +238,8 @@ def test_a_job_that_dies_inside_a_batch_goes_on_from_its_checkpoint_with_the_sam
     for life in range(2):
         if life:
             model, optimizer = job(case)
-            disk.seek(0)
-            kept = torch.load(disk)
-            model.load_state_dict(kept["model"])
-            optimizer.load_state_dict(kept["optimizer"])
-            torch.set_rng_state(kept["rng"])
-            start = kept["position"]
+            start = resume(tmp_path / str(len(parts)), model, optimizer)
+            assert start == len(parts)
         else:
             torch.manual_seed(11)
         rec = Recorder(model, optimizer, budget=64 * MIB)
@@ -232,9 +266,7 @@ def test_a_job_that_dies_inside_a_batch_goes_on_from_its_checkpoint_with_the_sam
                 optimizer.zero_grad()
                 used += range(i * SIZE, (i + 1) * SIZE)
                 parts.append(list(rec.parts))
-                disk = io.BytesIO()
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-                torch.save({**state, "rng": torch.get_rng_state(), "position": i + 1}, disk)
+                keep(tmp_path / str(i + 1), model, optimizer, i + 1)
         except Died:
             assert life == 0
         rec.elastic.close()
