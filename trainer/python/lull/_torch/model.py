@@ -14,6 +14,7 @@ class Model:
     def __init__(self) -> None:
         self._sums = [0.0] * 5  # weight, b, bytes, b*b, b*bytes
         self._largest = 0
+        self._smallest = 0
         self._smallest_bytes = 0.0
         self.error = 0.0
         """Bytes by which recent predictions were too low, decaying."""
@@ -27,8 +28,8 @@ class Model:
         self._sums = [s * _FORGET for s in self._sums]
         for i, value in enumerate((1.0, samples, peak, samples * samples, samples * peak)):
             self._sums[i] += value
-        if self._largest == 0 or samples == 1:
-            self._smallest_bytes = float(peak)
+        if self._smallest == 0 or samples <= self._smallest:
+            self._smallest, self._smallest_bytes = samples, float(peak)
         self._largest = max(self._largest, samples)
         self.penalty = max(1.0, self.penalty * 0.95)
 
