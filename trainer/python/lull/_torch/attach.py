@@ -100,6 +100,8 @@ def attach(
         socket=socket, job=job, rank=rank, world=world, budget=budget, min_budget=min_budget, release=release
     )
     show(config.log)
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner  # accelerate's has one inside, which takes the steps and their hooks
     model, ddp = unwrap(model)
     shards = find_shards(model)
     refuse_wrapped(model, sharded=shards is not None)

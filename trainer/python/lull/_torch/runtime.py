@@ -123,6 +123,20 @@ class RuntimeSide(Microbatches):
             model_error=round(self.memory.error, 1),
         )
 
+    def shown(self) -> dict[str, float]:
+        """What a progress bar or a logger says of Lull: `tqdm.set_postfix(elastic.shown())`, say.
+
+        The budget in force in MiB, the budgets that were answered, the last microbatch's samples, and the seconds of
+        work that orders cost.
+        """
+        answered = sum(n for how, n in self.orders.hows.items() if how != "superseded")
+        return {
+            "lull_budget_mib": round(self.orders.budget / (1 << 20), 1),
+            "lull_handovers": answered,
+            "lull_microbatch": self.stats.microbatch,
+            "lull_work_lost_s": round(self.stats.work_lost_s, 3),
+        }
+
     def bytes_by_category(self) -> dict[str, int]:
         """Where the device's bytes are. Slots and inputs are those of the running microbatch."""
         outside_floor = by_category(self.device, self._table, self.baseline, self.floor.bytes if self.floor else 0)

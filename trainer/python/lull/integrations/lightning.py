@@ -29,6 +29,9 @@ except ImportError as error:
 
 __all__ = ["ElasticStrategy"]
 
+_ON_THE_BAR = ("lull_budget_mib", "lull_handovers")
+"""Of Elastic.shown: all of it goes to loggers, which have room for it."""
+
 
 class ElasticStrategy(SingleDeviceStrategy):
     """SingleDeviceStrategy whose training batches go through elastic.backward.
@@ -78,6 +81,8 @@ class ElasticStrategy(SingleDeviceStrategy):
         scaler = getattr(self.precision_plugin, "scaler", None)
         with logged.of_batch(size):
             loss = elastic.backward(batch, loss_fn, reduction=self._reduction, weights=weights, scaler=scaler)
+        for name, value in elastic.shown().items():  # to the progress bar, TensorBoard, W&B and the rest
+            module.log(name, float(value), prog_bar=name in _ON_THE_BAR, on_step=True, on_epoch=False, batch_size=size)
         if fresh:
             self._gradients = [(p, p.grad) for p in module.parameters() if p.grad is not None]
             for p, _ in self._gradients:

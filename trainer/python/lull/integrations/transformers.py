@@ -55,6 +55,13 @@ class ElasticMixin:
             if elastic is not None:
                 elastic.close()
 
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """The Trainer's own, which tells its progress bar, TensorBoard, W&B and the rest; with Lull's figures beside
+        each loss."""
+        if self.elastic is not None and "loss" in logs:
+            logs.update(self.elastic.shown())
+        super().log(logs, *args, **kwargs)  # type: ignore[misc]
+
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> torch.Tensor:
@@ -86,7 +93,7 @@ class ElasticMixin:
     def _attached(self, model: torch.nn.Module) -> Elastic:
         if self.elastic is None:
             optimizer: Any = self.optimizer  # type: ignore[attr-defined]
-            self.elastic = attach(model, getattr(optimizer, "optimizer", optimizer), **self._lull_options)
+            self.elastic = attach(model, optimizer, **self._lull_options)
             self._parts = None
         return self.elastic
 

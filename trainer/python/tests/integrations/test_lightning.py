@@ -141,7 +141,7 @@ def test_model_is_trained_and_logged_as_by_the_plain_trainer(tmp_path: Path, mor
     for (name, a), b in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         torch.testing.assert_close(a, b[1], **loose, msg=lambda text, name=name: f"{name}: {text}")
     got, want = elastic.callback_metrics, plain.callback_metrics
-    assert got.keys() == want.keys()
+    assert {name for name in got if not name.startswith("lull_")} == want.keys()
     for name in want:
         torch.testing.assert_close(
             got[name], want[name], rtol=0.05 if "precision" in more else 1e-4, atol=1e-4, msg=name
@@ -149,6 +149,17 @@ def test_model_is_trained_and_logged_as_by_the_plain_trainer(tmp_path: Path, mor
     assert elastic.global_step == plain.global_step
     if "precision" not in more:
         assert ours.seen == theirs.seen, "hooks around backward see the same losses and gradients"
+
+
+def test_progress_bar_and_loggers_show_budget_and_handovers(tmp_path: Path) -> None:
+    """What a module logs goes to the bar (tqdm) where it is said to, and to TensorBoard and W&B."""
+    strategy = Small(lull_options=options())
+    elastic = trainer(tmp_path, strategy, enable_checkpointing=False)
+    elastic.fit(Model(), data())
+    assert float(elastic.logged_metrics["lull_budget_mib"]) in (24.0, 64.0)
+    assert float(elastic.logged_metrics["lull_handovers"]) > 0
+    assert 1 <= float(elastic.logged_metrics["lull_microbatch"]) <= 5
+    assert {name for name in elastic.progress_bar_metrics if "lull" in name} == {"lull_budget_mib", "lull_handovers"}
 
 
 def test_checkpoint_of_one_is_resumed_by_the_other(tmp_path: Path) -> None:

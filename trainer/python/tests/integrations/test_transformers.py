@@ -249,6 +249,21 @@ def test_drain_saves_a_checkpoint_and_ends_training(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint-2").is_dir()
 
 
+def test_progress_bar_and_loggers_show_budget_and_handovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the Trainer logs goes to its bar (tqdm) and to TensorBoard and W&B by one way, on_log."""
+    args = arguments(tmp_path)
+    args.disable_tqdm = False
+    trainer = Small(model=llama(), args=args, train_dataset=texts(), lull_options=options())
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logged) == 3
+    assert all(entry["lull_budget_mib"] in (24, 64) and entry["lull_microbatch"] in range(1, 6) for entry in logged)
+    assert logged[-1]["lull_handovers"] > 0
+    shown = capsys.readouterr()
+    assert "'lull_budget_mib': " in shown.out + shown.err
+    assert f"'lull_handovers': {logged[-1]['lull_handovers']}" in shown.out + shown.err
+
+
 def test_mixin_goes_before_a_subclass_of_ones_own(tmp_path: Path) -> None:
     class Mine(Trainer):
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:

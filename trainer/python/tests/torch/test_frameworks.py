@@ -33,7 +33,7 @@ def test_frameworks_train_as_without_lull() -> None:
         },
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]

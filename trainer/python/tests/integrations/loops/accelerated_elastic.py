@@ -1,0 +1,23 @@
+"""A loop under accelerate."""
+
+import sys
+
+import torch
+from accelerate import Accelerator
+from parts import batches, classifier
+
+import lull
+
+torch.manual_seed(1)
+accelerator = Accelerator(cpu=True)
+model = classifier()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+loss_of = torch.nn.CrossEntropyLoss()
+model, optimizer = accelerator.prepare(model, optimizer)
+elastic = lull.attach(model, optimizer)
+for x, y in batches():
+    optimizer.zero_grad()
+    loss = elastic.backward((x, y), lambda part: loss_of(model(part[0]), part[1]))
+    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+accelerator.save(accelerator.unwrap_model(model).state_dict(), sys.argv[1])
