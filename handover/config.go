@@ -40,7 +40,7 @@ type Config struct {
 	// Owed is what happens to held requests when an ack stays out past its
 	// deadline: OwedFailOpen or OwedRefuse.
 	Owed OwedMode
-	// QueueLimit bounds the held requests; beyond it, 429. Default 1024.
+	// QueueLimit bounds the held requests of each engine; beyond it, 429. Default 1024.
 	QueueLimit int
 	// Quantile is the forecast's quantile that a bound must cover. Default 0.95.
 	Quantile float64
@@ -208,7 +208,7 @@ func (c Config) validateParties() error {
 		}
 		devices[d.ID] = true
 	}
-	engines := map[EngineID]bool{}
+	engines, warm := map[EngineID]bool{}, map[string]Bytes{}
 	for _, e := range c.Engines {
 		if engines[e.ID] {
 			return fmt.Errorf("engines.%s: named twice, want one entry an engine", e.ID)
@@ -229,18 +229,13 @@ func (c Config) validateParties() error {
 		if err := e.validateStages(); err != nil {
 			return err
 		}
-		if e.Whole && e.Fence != FenceHard {
-			return fmt.Errorf("engines.%s.fence: got %v for an engine that gives its pool whole, want hard", e.ID, e.Fence)
+		if err := e.validateWhole(); err != nil {
+			return err
 		}
-		if e.Await > 0 && !e.Whole {
-			return fmt.Errorf("engines.%s.await: got %v for an engine whose pool does not go whole, want none", e.ID, e.Await)
+		if w, told := warm[e.Server]; told && e.Server != "" && w != e.Warm {
+			return fmt.Errorf("engines.%s.warm: got %v, want %v as the other engines of %s have", e.ID, e.Warm, w, e.Server)
 		}
-		if e.Await < 0 || e.Warm < 0 {
-			return fmt.Errorf("engines.%s.await, warm: got %v, %v, want 0 or more", e.ID, e.Await, e.Warm)
-		}
-		if e.Idle < 0 {
-			return fmt.Errorf("engines.%s.idle: got %v, want 0 or more", e.ID, e.Idle)
-		}
+		warm[e.Server] = e.Warm
 		if e.Fence > FenceStatic {
 			return fmt.Errorf("engines.%s.fence: got %d, want hard, arena or static", e.ID, e.Fence)
 		}

@@ -32,9 +32,19 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		{func(c *Config) { c.Engines[0].Devices = nil }, `engines.llm.devices: got none, want at least one`},
 		{func(c *Config) { c.Engines[0].Devices = []DeviceID{"x"} }, `engines.llm.devices: got "x", want one of the devices`},
 		{func(c *Config) { c.Engines[0].Whole, c.Engines[0].Fence = true, FenceArena }, `engines.llm.fence: got arena for an engine that gives its pool whole, want hard`},
-		{func(c *Config) { c.Engines[0].Idle = -1 }, `engines.llm.idle: got -1ns, want 0 or more`},
+		{func(c *Config) { c.Engines[0].Idle = -1 }, `engines.llm.idle: got -1ns, want 0 (30s) or more`},
 		{func(c *Config) { c.Engines[0].Await = time.Second }, `engines.llm.await: got 1s for an engine whose pool does not go whole, want none`},
-		{func(c *Config) { c.Engines[0].Warm = -1 }, `engines.llm.await, warm: got 0s, -1B, want 0 or more`},
+		{func(c *Config) { c.Engines[0].Await = -1 }, `engines.llm.await: got -1ns, want 0 (it keeps requests itself) or more`},
+		{func(c *Config) { c.Engines[0].Warm = -1 }, `engines.llm.warm: got -1B, want 0 (none) or more`},
+		{func(c *Config) { c.Engines[0].Warm, c.Engines[0].Server = mib, "s" }, `engines.llm.warm: got 1.0MiB, want it for an engine that gives its pool whole and has a server`},
+		{func(c *Config) { c.Engines[0].Warm, c.Engines[0].Whole = mib, true }, `engines.llm.warm: got 1.0MiB, want it for an engine that gives its pool whole and has a server`},
+		{func(c *Config) {
+			first := &c.Engines[0]
+			first.Warm, first.Whole, first.Server = mib, true, "s"
+			second := *first
+			second.ID, second.Warm = "b", 2*mib
+			c.Engines = append(c.Engines, second)
+		}, `engines.b.warm: got 2.0MiB, want 1.0MiB as the other engines of s have`},
 		{func(c *Config) { c.Engines[0].Fence = 7 }, `engines.llm.fence: got 7, want hard, arena or static`},
 	} {
 		cfg := demoConfig()

@@ -19,6 +19,7 @@ type engine struct {
 	requests []*request
 	largest  Bytes // the largest live request at its end
 	queued   Bytes // expected need of its held requests
+	parked   int   // how many those are
 
 	bound     Bytes // as last told
 	mayMap    Bytes // the largest bound that it may still obey

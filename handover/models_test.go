@@ -182,3 +182,24 @@ func TestWarmModelsStay(t *testing.T) {
 		}
 	}
 }
+
+// TestFullQueueOfOneModelRefusesNoRequestOfAnother: those that wait for a model that
+// loads, and their number, are no matter of other engines.
+func TestFullQueueOfOneModelRefusesNoRequestOfAnother(t *testing.T) {
+	m := newModels(t, 2, 0, "a", "b")
+	m.h.cfg.QueueLimit = 2
+	m.come()
+	m.h.graceAt = m.now + time.Hour // nobody loads
+	arrive := func(id RequestID, engine EngineID) []string {
+		return m.step(Arrived{At: m.now, ID: id, Engine: engine})
+	}
+	want(t, arrive("a1", "a"), "hold a1")
+	want(t, arrive("a2", "a"), "hold a2")
+	want(t, arrive("a3", "a"), "reject a3 rejected_capacity retry_after=1s")
+	want(t, arrive("b1", "b"), "hold b1")
+	want(t, arrive("b2", "b"), "hold b2")
+	want(t, arrive("b3", "b"), "reject b3 rejected_capacity retry_after=1s")
+	m.step(Finished{At: m.now, ID: "a1"}) // its client has left
+	want(t, arrive("b4", "b"), "reject b4 rejected_capacity retry_after=1s")
+	want(t, arrive("a4", "a"), "hold a4")
+}

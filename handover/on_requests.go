@@ -25,7 +25,7 @@ func (h *Handover) onArrived(e Arrived) {
 	eng.largest = max(eng.largest, r.atEnd)
 	h.requests[e.ID] = r
 	h.noteRise(r, e.Tier, e.Promised && e.Slack >= 0)
-	if len(h.queue) >= h.cfg.QueueLimit && (h.away(eng) || r.slack > 0 && h.holds(eng) && !eng.covers(eng.needsRoom())) {
+	if h.full(eng) && (h.away(eng) || r.slack > 0 && h.holds(eng) && !eng.covers(eng.needsRoom())) {
 		h.refuseFull(r) // before anything is ordered for it
 		return
 	}

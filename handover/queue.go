@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lull-project/lull/kvbudget"
@@ -35,7 +36,7 @@ func (h *Handover) answerArrival() {
 		h.emit(Release{ID: r.id, Outcome: OutcomeForwarded})
 	case r.slack == 0 && !h.away(r.engine): // it cannot wait
 		h.goUnconfirmed(r)
-	case len(h.queue) >= h.cfg.QueueLimit:
+	case h.full(r.engine):
 		h.refuseFull(r)
 	default:
 		h.hold(r)
@@ -72,6 +73,11 @@ func (h *Handover) holds(e *engine) bool {
 	return false
 }
 
+// full says that as many requests of the engine are held as may be. Each engine has a
+// queue of its own: those that wait for a pool that loads for a minute keep no place
+// from those that wait milliseconds for a handover.
+func (h *Handover) full(e *engine) bool { return e.parked >= h.cfg.QueueLimit }
+
 // refuseFull answers a request that would have to wait in a full queue.
 func (h *Handover) refuseFull(r *request) {
 	h.emit(Reject{ID: r.id, Outcome: OutcomeRejectedCapacity, RetryAfter: h.retryAfter()})
@@ -101,6 +107,7 @@ func (h *Handover) hold(r *request) {
 	r.held, r.dueAt = true, h.now+wait
 	r.engine.pred.Apart(r.live)
 	r.engine.queued += r.live.Held()
+	r.engine.parked++
 	i := len(h.queue)
 	for i > 0 && later(h.queue[i-1], r) {
 		i--
@@ -123,6 +130,7 @@ func later(a, b *request) bool {
 func (h *Handover) unqueue(r *request) {
 	r.held = false
 	r.engine.queued -= r.live.Held()
+	r.engine.parked--
 	r.engine.pred.Share(r.live)
 	for i, x := range h.queue {
 		if x == r {
@@ -140,20 +148,30 @@ func (h *Handover) serveQueue() {
 	if len(h.queue) == 0 {
 		return
 	}
-	for _, r := range append([]*request(nil), h.queue...) {
+	var stuck []*engine
+	for _, r := range slices.Clone(h.queue) {
 		e := r.engine
-		need := e.needsRoom() - e.queued + e.pred.WouldAdd(r.live)
-		if a := h.arrival; a != nil && a.engine == e {
-			need -= e.pred.Adds(a.live)
-		}
 		switch {
-		case e.covers(need) && !h.blocked(r):
+		case !slices.Contains(stuck, e) && e.covers(h.needWith(r)):
 			h.unqueue(r)
 			h.emit(Release{ID: r.id, Outcome: OutcomeHeldForwarded})
 		case h.now >= r.dueAt, h.hopeless(e):
 			h.goUnconfirmed(r)
+		default:
+			stuck = append(stuck, e)
 		}
 	}
+}
+
+// needWith is the need of its engine with a held request and without the others that
+// are held.
+func (h *Handover) needWith(r *request) Bytes {
+	e := r.engine
+	need := e.needsRoom() - e.queued + e.pred.WouldAdd(r.live)
+	if a := h.arrival; a != nil && a.engine == e {
+		need -= e.pred.Adds(a.live)
+	}
+	return need
 }
 
 // goUnconfirmed answers a request whose memory did not come in time.
@@ -167,19 +185,6 @@ func (h *Handover) goUnconfirmed(r *request) {
 		h.unqueue(r)
 	}
 	h.emit(Release{ID: r.id, Outcome: OutcomeForwardedUnconfirmed})
-}
-
-// blocked says that a request of the same engine with less slack still waits.
-func (h *Handover) blocked(r *request) bool {
-	for _, x := range h.queue {
-		if x == r {
-			return false
-		}
-		if x.engine == r.engine {
-			return true
-		}
-	}
-	return false
 }
 
 // retryAfter is when memory is likely there: what few handovers exceed, in

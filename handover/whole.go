@@ -2,6 +2,7 @@ package handover
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -15,6 +16,27 @@ import (
 // wholeIdle is the default of EngineConfig.Idle. Shorter lends more and makes
 // more requests wait for a pool, longer the reverse.
 const wholeIdle = 30 * time.Second
+
+// validateWhole names the first thing wrong with what is only for pools that move
+// whole.
+func (c EngineConfig) validateWhole() error {
+	key := fmt.Sprintf("engines.%s", c.ID)
+	switch {
+	case c.Whole && c.Fence != FenceHard:
+		return fmt.Errorf("%s.fence: got %v for an engine that gives its pool whole, want hard", key, c.Fence)
+	case c.Await < 0:
+		return fmt.Errorf("%s.await: got %v, want 0 (it keeps requests itself) or more", key, c.Await)
+	case c.Await > 0 && !c.Whole:
+		return fmt.Errorf("%s.await: got %v for an engine whose pool does not go whole, want none", key, c.Await)
+	case c.Warm < 0:
+		return fmt.Errorf("%s.warm: got %v, want 0 (none) or more", key, c.Warm)
+	case c.Warm > 0 && (!c.Whole || c.Server == ""):
+		return fmt.Errorf("%s.warm: got %v, want it for an engine that gives its pool whole and has a server", key, c.Warm)
+	case c.Idle < 0:
+		return fmt.Errorf("%s.idle: got %v, want 0 (%v) or more", key, c.Idle, wholeIdle)
+	}
+	return nil
+}
 
 // all is b for most engines; of a pool that moves whole, all for anything.
 func (e *engine) all(b Bytes) Bytes {

@@ -96,6 +96,7 @@ func newWorld(t *rapid.T) *world {
 		w.capacity[d] = Bytes(n)*(worldResident+400*mib) + 3*50*mib + 64*mib
 		c.Devices = append(c.Devices, DeviceConfig{ID: d, Capacity: w.capacity[d], Headroom: 64 * mib})
 	}
+	warm := Bytes(rapid.IntRange(0, 2).Draw(t, "warm")) * 200 * mib // of the server
 	for i := range n {
 		e := EngineConfig{
 			ID: EngineID(fmt.Sprintf("e%d", i)), Devices: devices, Pool: 400 * mib, Resident: worldResident,
@@ -106,7 +107,7 @@ func newWorld(t *rapid.T) *world {
 		if e.Fence == FenceHard && rapid.IntRange(0, 3).Draw(t, "whole") == 0 {
 			e.Whole, e.Idle = true, 200*ms
 			if rapid.Bool().Draw(t, "refuses") { // a model of a server
-				e.Await, e.Server, e.Warm = 300*ms, "s", Bytes(rapid.IntRange(0, 2).Draw(t, "warm"))*200*mib
+				e.Await, e.Server, e.Warm = 300*ms, "s", warm
 			}
 		}
 		if len(devices) == 2 && rapid.Bool().Draw(t, "one device") {
