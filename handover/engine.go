@@ -33,6 +33,7 @@ type engine struct {
 	falls     time.Duration // how long the slower of such falls took to be confirmed, 0 unknown
 
 	seen, fenced, down bool
+	dead               bool     // it is down, and its process is gone
 	unread             bool     // the last reading failed; what is known of it is old
 	keepsEpochs        bool     // its samples carry the epoch of its bound
 	unexplained        [2]Bytes // KV beyond our requests, the last two samples

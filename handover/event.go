@@ -130,6 +130,9 @@ type AllocDelaySeen struct {
 type EngineDown struct {
 	At     At
 	Engine EngineID
+	// Dead says that its process is gone, and its bytes with it; one that only stopped
+	// answering may hold them still. It may come later, in a second EngineDown.
+	Dead bool
 }
 
 // EngineUnread is an engine whose last reading failed: it did not answer in time,

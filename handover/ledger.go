@@ -13,9 +13,11 @@ type device struct {
 	worst    Bytes      // most of over since the start, without a dead engine's demand
 	breached bool       // bytes are held above a limit
 	breaches uint64     // times that this began
-	granted  []grant    // recent grants beside an arena engine
-	limit    limiter
-	split    bool // ModeStatic: the bounds were set
+	// worstBreach is the most of those bytes since the start.
+	worstBreach Bytes
+	granted     []grant // recent grants beside an arena engine
+	limit       limiter
+	split       bool // ModeStatic: the bounds were set
 
 	calm      bool // bytes that could be lent are free; they are lent at calmUntil
 	calmUntil At

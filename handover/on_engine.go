@@ -99,7 +99,7 @@ func (h *Handover) onEngineDown(d EngineDown) {
 	if e == nil {
 		return
 	}
-	e.down, e.fenced, e.seen, e.calm = true, false, false, false
+	e.down, e.dead, e.fenced, e.seen, e.calm = true, d.Dead, false, false, false
 	if e.cfg.Await > 0 {
 		e.confirmed = 0 // who knows what it has when it is back
 	}
@@ -114,7 +114,7 @@ func (h *Handover) onEngineUp(u EngineUp) {
 		return
 	}
 	e.mayMap = max(e.kv(), e.startKV())
-	e.down = false
+	e.down, e.dead = false, false
 	if e.cfg.Fence == FenceHard && e.epoch > 0 { // else its first sample says what it has
 		h.setBound(e, e.bound, reasonFence)
 	}

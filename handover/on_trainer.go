@@ -23,7 +23,7 @@ func (h *Handover) onHello(e Hello) {
 		return
 	}
 	h.finish(t, "unconfirmed")
-	t.floor, t.floorKnown, t.fenced, t.open = e.Floor, true, false, false
+	t.floor, t.floorKnown, t.fenced, t.open, t.promise = e.Floor, true, false, false, promise{}
 	want := e.Ceiling
 	if ordered {
 		want = min(want, t.budget)
@@ -53,6 +53,9 @@ func (h *Handover) onAcked(e Acked) {
 		return
 	}
 	t.acked = true
+	if !t.promise.made {
+		t.promise = h.promised(t)
+	}
 	if c := t.change; c != nil {
 		c.acked, c.how = h.now, e.How
 	}
@@ -72,7 +75,7 @@ func (h *Handover) onTrainerSeen(e TrainerSeen) {
 		return
 	}
 	t.bytes, t.seen = e.Bytes, true
-	t.unkept = t.open && t.acked && t.held() > max(t.budget, t.part)
+	h.seePromise(t)
 	if t.gone && e.Bytes == 0 {
 		j := t.job
 		h.finish(t, "gone")
@@ -93,7 +96,7 @@ func (h *Handover) onTrainerGone(e TrainerGone) {
 	t.gone, t.asked, t.wanted = true, 0, false
 	if e.Left {
 		h.finish(t, "gone")
-		t.floorKnown, t.open, t.budget, t.mayHold = false, false, 0, 0
+		t.floorKnown, t.open, t.budget, t.mayHold, t.promise = false, false, 0, 0, promise{}
 	}
 	h.emit(ReadTrainer{Trainer: t.id})
 	t.readWait = firstRead

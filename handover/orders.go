@@ -57,9 +57,12 @@ func (h *Handover) tell(t *trainer, epoch Epoch, reason string, within time.Dura
 	if !renewed {
 		t.asOf = epoch
 	}
+	if to > t.promise.most {
+		t.promise = promise{} // it may have more again
+	}
 	t.budget, t.wanted = to, false
 	t.mayHold = max(t.mayHold, to)
-	t.epoch, t.open, t.proof, t.acked, t.proven, t.unkept, t.part = epoch, true, p, false, false, false, 0
+	t.epoch, t.open, t.proof, t.acked, t.proven, t.part = epoch, true, p, false, false, 0
 	t.readAt, t.readWait = 0, firstRead
 	if t.change.shrink && !renewed {
 		t.wear.shrinks++
@@ -95,7 +98,7 @@ func (h *Handover) settle(j *job) {
 		if !t.open {
 			continue
 		}
-		t.open, t.fenced = false, true
+		t.open, t.fenced, t.promise = false, true, promise{}
 		t.mayHold = max(t.budget, t.part)
 		t.readAt = 0
 		if c := t.change; c != nil && c.shrink {

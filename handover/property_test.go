@@ -383,7 +383,7 @@ func (w *world) die(tr *worldTrainer) {
 func (w *world) killEngine(e *worldEngine) {
 	if e.alive {
 		e.alive, e.held, e.orders = false, 0, nil
-		w.step(EngineDown{At: w.now, Engine: e.id})
+		w.step(EngineDown{At: w.now, Engine: e.id, Dead: true})
 		return
 	}
 	e.alive = true

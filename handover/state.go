@@ -42,10 +42,12 @@ type DeviceState struct {
 	Free           Bytes    `json:"free_bytes"`
 	// Over is the bytes by which what is promised exceeds the capacity now, a dead
 	// engine's start included; WorstOver is the most so far without that. Breaches is
-	// how often bytes were held above a limit (breach.go).
-	Over      Bytes  `json:"over_bytes"`
-	WorstOver Bytes  `json:"worst_over_bytes"`
-	Breaches  uint64 `json:"breaches"`
+	// how often bytes were held above a limit (breach.go), WorstBreach by how many at
+	// most.
+	Over        Bytes  `json:"over_bytes"`
+	WorstOver   Bytes  `json:"worst_over_bytes"`
+	Breaches    uint64 `json:"breaches"`
+	WorstBreach Bytes  `json:"worst_breach_bytes"`
 	// Deferred is how often a shrink was put off, or only a part of it ordered, for
 	// policy.shrink_limit.
 	Deferred uint64 `json:"shrinks_deferred"`
@@ -173,7 +175,7 @@ func (h *Handover) Snapshot() State {
 func (d *device) state() DeviceState {
 	s := DeviceState{
 		ID: d.cfg.ID, Capacity: d.capacity, Headroom: d.cfg.Headroom, Free: d.free(),
-		Over: d.over, WorstOver: d.worst, Breaches: d.breaches, Deferred: d.limit.deferred,
+		Over: d.over, WorstOver: d.worst, Breaches: d.breaches, WorstBreach: d.worstBreach, Deferred: d.limit.deferred,
 	}
 	for _, e := range d.engines {
 		s.Resident += e.resident

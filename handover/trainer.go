@@ -42,8 +42,9 @@ type trainer struct {
 	acked  bool
 	part   Bytes // what it keeps above the order, by its ack: howPart
 	proven bool
-	unkept bool // acked, and the device showed more since
 	change *change
+
+	promise promise // the oldest that is not kept
 
 	want   Bytes // planned budget of this Step
 	wanted bool

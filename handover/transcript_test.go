@@ -294,7 +294,7 @@ func (s *scenario) event(t *testing.T, line string) Event {
 			Running: a.number(t, "running"), Waiting: a.number(t, "waiting"), Short: a.bytes(t, "short", 0),
 		}
 	case "engine-down":
-		return EngineDown{At: at, Engine: eng}
+		return EngineDown{At: at, Engine: eng, Dead: true}
 	case "engine-unread":
 		return EngineUnread{At: at, Engine: eng}
 	case "engine-up":

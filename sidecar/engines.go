@@ -46,6 +46,7 @@ type engineDriver struct {
 	unset  *limiter           // of the log, the bounder's own
 
 	up     bool
+	dead   bool // it is down, and nobody listens at its address
 	misses int
 	pid    int
 	needed atomic.Int64 // bytes, as last read
@@ -94,14 +95,14 @@ func (e *engineDriver) look(ctx context.Context) {
 		return
 	}
 	if e.up && e.pid != 0 && sample.PID != 0 && sample.PID != e.pid {
-		e.say(ctx, false) // it died and came back between two readings
+		e.down(ctx, true) // it died and came back between two readings
 	}
 	e.misses = 0
 	if sample.PID != 0 {
 		e.pid = sample.PID
 	}
 	if !e.up {
-		e.say(ctx, true)
+		e.back(ctx)
 	}
 	e.needed.Store(int64(sample.Needed))
 	seen := seenEvent(e.id, sample, e.truth.resident(ctx, e.engine, sample))
@@ -148,22 +149,32 @@ func (e *engineDriver) missed(ctx context.Context, err error) {
 		},
 	})
 	unreachable := errors.Is(err, engine.ErrUnreachable) || errors.Is(err, engine.ErrNotReady)
-	if e.up && unreachable && (e.misses >= missesForDown || endpoint.NobodyListens(err)) {
+	dead := endpoint.NobodyListens(err)
+	switch {
+	case e.up && unreachable && (e.misses >= missesForDown || dead):
 		e.log.Warn("engine is down; training makes room for its start", "engine", e.id, "err", err)
-		e.say(ctx, false)
+		e.down(ctx, dead)
+	case !e.up && dead && !e.dead: // what did not answer has ended
+		e.down(ctx, dead)
 	}
 }
 
-func (e *engineDriver) say(ctx context.Context, up bool) {
-	e.up = up
+// back tells the core that the engine answers.
+func (e *engineDriver) back(ctx context.Context) {
+	e.up, e.dead = true, false
+	e.say(ctx, func(at handover.At) handover.Event { return handover.EngineUp{At: at, Engine: e.id} })
+}
+
+// down tells it that the engine does not, and whether its process is gone.
+func (e *engineDriver) down(ctx context.Context, dead bool) {
+	e.up, e.dead = false, dead
+	e.say(ctx, func(at handover.At) handover.Event { return handover.EngineDown{At: at, Engine: e.id, Dead: dead} })
+}
+
+func (e *engineDriver) say(ctx context.Context, event func(handover.At) handover.Event) {
 	e.truth.forget()
-	e.log.Info("engine", "engine", e.id, "up", up, "pid", e.pid)
-	e.loop.post(ctx, input{event: func(at handover.At) handover.Event {
-		if up {
-			return handover.EngineUp{At: at, Engine: e.id}
-		}
-		return handover.EngineDown{At: at, Engine: e.id}
-	}})
+	e.log.Info("engine", "engine", e.id, "up", e.up, "dead", e.dead, "pid", e.pid)
+	e.loop.post(ctx, input{event: event})
 }
 
 // setBound leaves the newest bound for the bounder; it never waits.
