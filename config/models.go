@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lull-project/lull/engine"
@@ -22,6 +23,22 @@ func (e Engine) Awaits() time.Duration {
 
 // ModelID is the name in the ledger of one of the engine's models.
 func (e Engine) ModelID(model string) string { return e.Name + "/" + model }
+
+// validateRoom looks whether each of the engine's models has room on its devices by
+// itself: one that has none can be unloaded and never loaded again.
+func (f File) validateRoom(key string, e Engine) error {
+	for _, d := range f.Devices {
+		if d.Capacity == 0 || !slices.Contains(e.Devices, d.ID) {
+			continue // a GPU's own is known later
+		}
+		for i, m := range e.Models {
+			if room := d.Capacity - d.Headroom; m.Bytes > room {
+				return fmt.Errorf("%s.models[%d].bytes: got %v, want at most %v, which %s has without its headroom", key, i, m.Bytes, room, d.ID)
+			}
+		}
+	}
+	return nil
+}
 
 // validateModels looks at what is only for models.
 func (e Engine) validateModels(key string) error {

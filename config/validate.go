@@ -191,10 +191,16 @@ func (f File) validateEngines(kinds map[string]string) error {
 		default:
 			urls[at.String()], segments[e.Segment] = true, e.Segment != ""
 		}
-		for _, id := range e.Devices {
+		for j, id := range e.Devices {
 			if kinds[id] == "" {
 				return fmt.Errorf("%s.devices: got %q, want the id of a device in devices", key, id)
 			}
+			if slices.Contains(e.Devices[:j], id) {
+				return fmt.Errorf("%s.devices: got %q again, want each device once", key, id)
+			}
+		}
+		if err := f.validateRoom(key, e); err != nil {
+			return err
 		}
 		if id, yes := e.mixed(kinds); yes {
 			return fmt.Errorf("%s.devices: got %q (%s) beside %q (%s), want devices of one kind: its KV takes bytes from all of them alike",

@@ -18,8 +18,9 @@ type Order struct {
 	Reason string
 	// Shrink says that memory is to be given back.
 	Shrink bool
-	// Stage is the pipeline stage that a shrink is for; none where no engine of the
-	// device that lacks room has stages, and for grants.
+	// Stage is the pipeline stage that a shrink is for; none where the engine of the device
+	// that lacks most has no stages, for grants, and for shrinks that no engine's need asks
+	// for (reasons floor and fence).
 	Stage StageID
 	// Floor is the floor in force with this order; with reason floor it is what
 	// was granted, so that a repeated answer is not taken for one to a later ask.

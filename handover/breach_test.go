@@ -113,7 +113,7 @@ func TestEngineThatOnlyDoesNotAnswerHasItsBytes(t *testing.T) {
 	h := insured(t)
 	tr := h.trainers[0]
 	full := h.devices[0].capacity - h.engines[0].resident - h.engines[0].held // beside the engine
-	tr.floor = full // so that no order is broken
+	tr.floor = full                                                           // so that no order is broken
 	h.Step(EngineDown{At: h.now, Engine: "llm"})
 	h.Step(TrainerSeen{At: h.now, Trainer: "t0", Bytes: full})
 	if got, _ := h.breaches(); got != 0 {

@@ -2,6 +2,7 @@ package handover
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lull-project/lull/size"
@@ -224,6 +225,9 @@ func (c Config) validateParties() error {
 		for _, d := range e.Devices {
 			if !devices[d] {
 				return fmt.Errorf("engines.%s.devices: got %q, want one of the devices", e.ID, d)
+			}
+			if i := slices.Index(e.Devices, d); slices.Contains(e.Devices[i+1:], d) {
+				return fmt.Errorf("engines.%s.devices: got %q twice, want each device once", e.ID, d)
 			}
 		}
 		if err := e.validateStages(); err != nil {

@@ -31,6 +31,7 @@ func TestConfigErrorsNameKeyValueAndRule(t *testing.T) {
 		{func(c *Config) { c.Engines[0].Pool = 0 }, `engines.llm.pool: got 0B, want more than 0`},
 		{func(c *Config) { c.Engines[0].Devices = nil }, `engines.llm.devices: got none, want at least one`},
 		{func(c *Config) { c.Engines[0].Devices = []DeviceID{"x"} }, `engines.llm.devices: got "x", want one of the devices`},
+		{func(c *Config) { c.Engines[0].Devices = []DeviceID{"d0", "d0"} }, `engines.llm.devices: got "d0" twice, want each device once`},
 		{func(c *Config) { c.Engines[0].Whole, c.Engines[0].Fence = true, FenceArena }, `engines.llm.fence: got arena for an engine that gives its pool whole, want hard`},
 		{func(c *Config) { c.Engines[0].Idle = -1 }, `engines.llm.idle: got -1ns, want 0 (30s) or more`},
 		{func(c *Config) { c.Engines[0].Await = time.Second }, `engines.llm.await: got 1s for an engine whose pool does not go whole, want none`},

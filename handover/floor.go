@@ -8,7 +8,8 @@ const floorPatience = time.Second
 
 // answerFloors answers trainers that asked for a higher floor, in this order:
 // out of free bytes, out of the trainer's own budget, out of a bound's excess
-// over its target; else it is refused.
+// over its target; else it is refused, as is one that would keep a pool that moves
+// whole away for ever.
 func (h *Handover) answerFloors() {
 	for _, t := range h.trainers {
 		if t.asked > 0 {
@@ -25,6 +26,10 @@ func (h *Handover) answerFloor(t *trainer) {
 	}
 	if h.now < h.graceAt {
 		return // what looks free may be another trainer's
+	}
+	if t.dev.bars(rise) {
+		h.refuseFloor(t)
+		return
 	}
 	free := max(0, t.dev.free())
 	lack := rise - free
@@ -45,9 +50,13 @@ func (h *Handover) answerFloor(t *trainer) {
 		lowering += h.lowerForFloor(t.dev, lack-lowering)
 	}
 	if lack > lowering || h.now-max(t.askedAt, h.graceAt) >= floorPatience {
-		h.emit(RefuseFloor{Trainer: t.id, Floor: t.floor})
-		t.asked = 0
+		h.refuseFloor(t)
 	}
+}
+
+func (h *Handover) refuseFloor(t *trainer) {
+	h.emit(RefuseFloor{Trainer: t.id, Floor: t.floor})
+	t.asked = 0
 }
 
 // grantFloor answers with an order of the budget that goes with the new floor.

@@ -203,3 +203,65 @@ func TestFullQueueOfOneModelRefusesNoRequestOfAnother(t *testing.T) {
 	want(t, arrive("b4", "b"), "reject b4 rejected_capacity retry_after=1s")
 	want(t, arrive("a4", "a"), "hold a4")
 }
+
+// TestModelThatIsNotThereIsNotLoadedWhenItsServerDoesNotAnswer: after a start of Lull the
+// trainers that hold its bytes may yet have to come.
+func TestModelThatIsNotThereIsNotLoadedWhenItsServerDoesNotAnswer(t *testing.T) {
+	m := newModels(t, 1, 0, "a")
+	m.h.graceAt = m.now + 2*time.Second
+	want(t, m.step(EngineSeen{At: m.now, Engine: "a"}), "bound a epoch=1.1 bound=0B reason=fence")
+	want(t, m.step(BoundFailed{At: m.now, Engine: "a", Epoch: m.h.engine("a").epoch}))
+	want(t, m.step(Tick{At: m.now + boundWait}), "bound a epoch=1.2 bound=0B reason=retry")
+}
+
+// TestNobodyWaitsForAModelThatHasNoRoom: training's floor stays, so that the model does
+// not come before the job has ended.
+func TestNobodyWaitsForAModelThatHasNoRoom(t *testing.T) {
+	m := newModels(t, 1, 0, "a")
+	m.come()
+	hello := func(floor Bytes) []string {
+		return m.step(Hello{At: m.now, Trainer: "t0", Job: "gpt", Device: "d0", Floor: floor, FloorKnown: true})
+	}
+	hello(100 * mib)
+	want(t, m.step(Arrived{At: m.now, ID: "r1", Engine: "a"}), "hold r1")
+	if got := hello(101 * mib); !slices.Contains(got, "release r1 forwarded_unconfirmed") {
+		t.Errorf("got %q, want the one that waits released", got)
+	}
+	want(t, m.step(Arrived{At: m.now, ID: "r2", Engine: "a"}), "release r2 forwarded")
+	m.step(TrainerGone{At: m.now, Trainer: "t0", Left: true})
+	if got := m.step(Arrived{At: m.now, ID: "r3", Engine: "a"}); !slices.Contains(got, "hold r3") {
+		t.Errorf("the job has ended: got %q, want it to wait for the model", got)
+	}
+}
+
+// TestFloorThatWouldKeepAPoolAwayForEverIsRefused: though its bytes are free while the
+// pool is away.
+func TestFloorThatWouldKeepAPoolAwayForEverIsRefused(t *testing.T) {
+	m := newModels(t, 1, 0, "a")
+	m.come("a")
+	m.train()
+	m.pass(40 * time.Second)
+	if m.h.engine("a").bound != 0 {
+		t.Fatal("the model was not lent")
+	}
+	ask := func(floor Bytes) []string {
+		acts := m.step(FloorAsked{At: m.now, Trainer: "t0", Floor: floor})
+		m.pass(time.Second)
+		return acts
+	}
+	want(t, ask(101*mib), "refuse floor t0 stays=50.0MiB")
+	if got := ask(100 * mib); len(got) == 0 || m.h.trainer("t0").floor != 100*mib {
+		t.Errorf("beside which the model fits: got %q and a floor of %v, want 100.0MiB", got, m.h.trainer("t0").floor)
+	}
+}
+
+// TestServerThatRestartsWhileItsModelsOrderIsOwedHasNoModel: what was confirmed before
+// says nothing of it.
+func TestServerThatRestartsWhileItsModelsOrderIsOwedHasNoModel(t *testing.T) {
+	m := newModels(t, 1, 0, "a")
+	m.come("a")
+	m.h.setBound(m.h.engine("a"), modelBytes, reasonFence)
+	m.step(EngineSeen{At: m.now, Engine: "a"}) // nothing held, by nobody's order
+	want(t, m.step(Arrived{At: m.now, ID: "r", Engine: "a"}), "hold r")
+	want(t, m.confirm(), "release r held_forwarded")
+}

@@ -48,8 +48,9 @@ func (h *Handover) onEngineSeen(s EngineSeen) {
 	case e.epoch > 0 && s.BoundEpoch == e.epoch && !e.settled && s.Bound > 0:
 		e.boundConfirmed(h.now, s.Bound, s.Held)
 	case e.lost(s):
-		e.confirmed = 0
-		h.setBound(e, e.bound, reasonFence)
+		if e.confirmed = 0; e.settled { // else the order under way brings it
+			h.setBound(e, e.bound, reasonFence)
+		}
 	case e.keepsEpochs && s.BoundEpoch == 0 && s.Bound > e.bound:
 		// It restarted between two samples and forgot its bound. What it mapped is in
 		// held; what it may map until it hears is a risk of one round trip.
@@ -137,7 +138,7 @@ func (h *Handover) onBoundFailed(f BoundFailed) {
 	if e == nil || e.down || f.Epoch != e.epoch || e.settled {
 		return
 	}
-	if e.cfg.Await > 0 && !e.rests {
+	if e.cfg.Await > 0 && !e.rests && e.kv() > 0 { // else nothing was to move
 		h.giveUp(e)
 		return
 	}

@@ -62,14 +62,10 @@ func (e *engine) showStages(into *EngineState) {
 
 // On is what bytes of the engine are on one of its devices, in whole bytes.
 func (s EngineState) On(id DeviceID, b Bytes) Bytes {
-	fullest := Bytes(0)
+	var c EngineConfig
 	for _, x := range s.Stages {
-		fullest = max(fullest, x.BytesPerToken)
+		c.Stages = append(c.Stages, Stage{Devices: x.Devices, BytesPerToken: x.BytesPerToken})
+		c.BytesPerToken = max(c.BytesPerToken, x.BytesPerToken)
 	}
-	for _, x := range s.Stages {
-		if slices.Contains(x.Devices, id) {
-			return scale{part: x.BytesPerToken, whole: fullest}.up(b)
-		}
-	}
-	return b
+	return c.On(id, b)
 }

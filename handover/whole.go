@@ -99,11 +99,11 @@ func (e *engine) covers(need Bytes) bool {
 // away says that the engine would fail a request, since its pool is gone, and that
 // the pool can be awaited.
 func (h *Handover) away(e *engine) bool {
-	return e.cfg.Await > 0 && h.cfg.Mode != ModeStatic && e.epoch > 0 && !e.down && !e.rests && e.usable() < e.cfg.Pool
+	return e.cfg.Await > 0 && h.cfg.Mode != ModeStatic && e.epoch > 0 && !e.down && !e.rests && e.usable() < e.cfg.Pool && e.canCome()
 }
 
 // hopeless says that the pool that requests of the engine wait for does not come
-// soon: it is down, or the pool could not be moved.
+// soon: it is down, the pool could not be moved, or there is no room for it.
 func (h *Handover) hopeless(e *engine) bool {
 	return e.cfg.Await > 0 && !e.covers(e.cfg.Pool) && !h.away(e)
 }
@@ -111,7 +111,7 @@ func (h *Handover) hopeless(e *engine) bool {
 // lost says that the engine's pool is gone by nobody's order: it restarted between
 // two samples, or somebody else took the pool away.
 func (e *engine) lost(s EngineSeen) bool {
-	return e.cfg.Await > 0 && e.settled && e.bound > 0 && s.Held == 0 && s.BoundEpoch == 0
+	return e.cfg.Await > 0 && e.bound > 0 && s.Held == 0 && s.BoundEpoch == 0
 }
 
 // giveUp takes back an order to an engine that could not move its pool, and leaves

@@ -277,7 +277,7 @@ func (w *world) checkConfirmed(a HandoverDone) {
 func (w *world) checkRelease(a Release) {
 	_, held := w.held[a.ID]
 	if r := w.h.requests[a.ID]; r != nil && a.Outcome != OutcomeForwardedUnconfirmed {
-		if e := r.engine; e.cfg.Await > 0 && e.epoch > 0 && !e.down && !e.rests && e.usable() < e.cfg.Pool && w.cfg.Mode != ModeStatic {
+		if e := r.engine; e.cfg.Await > 0 && e.epoch > 0 && !e.down && !e.rests && e.usable() < e.cfg.Pool && e.canCome() && w.cfg.Mode != ModeStatic {
 			w.t.Fatalf("%s is %s while the pool that it needs is not there", a.ID, a.Outcome)
 		}
 	}

@@ -20,7 +20,15 @@ func tight(cfg handover.Config) []string {
 		need := d.Headroom
 		for _, e := range cfg.Engines {
 			if slices.Contains(e.Devices, d.ID) {
-				need += e.Resident + e.On(d.ID, e.Pool)
+				need += e.Resident
+				if e.Await == 0 { // models need not all be there at once
+					need += e.On(d.ID, e.Pool)
+				}
+			}
+		}
+		for _, e := range cfg.Engines {
+			if e.Await > 0 && slices.Contains(e.Devices, d.ID) && need+e.Pool > d.Capacity {
+				found = append(found, fmt.Sprintf("engines.%s: its %v have no room on %s beside the %v that stay there of %v: once unloaded it does not come back, and its requests get the server's refusal", e.ID, e.Pool, d.ID, need, d.Capacity))
 			}
 		}
 		if need > d.Capacity {

@@ -101,6 +101,25 @@ func TestDeviceThatIsSmallerThanItsServerIsNamed(t *testing.T) {
 	}
 }
 
+// TestModelWithoutRoomIsNamedAndManyModelsAreNone: models take turns.
+func TestModelWithoutRoomIsNamedAndManyModelsAreNone(t *testing.T) {
+	model := func(id handover.EngineID, bytes size.Bytes) handover.EngineConfig {
+		return handover.EngineConfig{ID: id, Devices: []handover.DeviceID{"d0"}, Pool: bytes, Whole: true, Await: time.Minute}
+	}
+	cfg := handover.Config{
+		Devices: []handover.DeviceConfig{{ID: "d0", Capacity: size.GiB, Headroom: 64 * size.MiB}},
+		Engines: []handover.EngineConfig{{ID: "t", Devices: []handover.DeviceID{"d0"}, Resident: 256 * size.MiB}, model("t/a", 704*size.MiB), model("t/b", 704*size.MiB)},
+	}
+	if got := tight(cfg); len(got) != 0 {
+		t.Errorf("each has room by itself: got %q, want no word", got)
+	}
+	cfg.Engines[2].Pool++
+	got := tight(cfg)
+	if len(got) != 1 || got[0] != "engines.t/b: its 704.0MiB have no room on d0 beside the 320.0MiB that stay there of 1.0GiB: once unloaded it does not come back, and its requests get the server's refusal" {
+		t.Errorf("got %q, want the one that has none", got)
+	}
+}
+
 func TestTrainersThatComeAndGoFillNoLog(t *testing.T) {
 	now := time.Unix(100, 0)
 	logs := &syncBuffer{}
