@@ -26,14 +26,22 @@ type tritonServer struct {
 	states map[string]string
 	moves  []string
 	broken string // why a load fails
+	// misbehave, where it is there and true, has answered instead.
+	misbehave func(w http.ResponseWriter, r *http.Request, verb, model string) bool
 }
 
 func (s *tritonServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	rest, verb := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:], ""
 	model := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/v2/repository"), "/v2")
 	model, verb, _ = strings.Cut(strings.TrimPrefix(model, "/models/"), "/")
+	s.mu.Lock()
+	misbehave := s.misbehave
+	s.mu.Unlock()
+	if misbehave != nil && misbehave(w, r, verb, model) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case rest == "metrics":
 		_, _ = io.WriteString(w, "nv_pinned_memory_pool_total_bytes 0\n")
@@ -95,6 +103,11 @@ const tritonElastic = 128 * size.MiB
 // trainer that gets little of the processor is not taken for a dead one.
 func newTritonRig(t *testing.T) (*rig, *tritonServer) {
 	t.Helper()
+	return newTritonRigWith(t, func(*config.File) {})
+}
+
+func newTritonRigWith(t *testing.T, change func(*config.File)) (*rig, *tritonServer) {
+	t.Helper()
 	stub := &tritonServer{states: map[string]string{"a": "READY", "b": "READY"}}
 	server := httptest.NewServer(stub)
 	t.Cleanup(server.Close)
@@ -105,6 +118,7 @@ func newTritonRig(t *testing.T) (*rig, *tritonServer) {
 		}}
 		f.Devices[0].Capacity -= rigElastic - tritonElastic
 		f.Trainers.Heartbeat, f.Trainers.Lease = time.Minute, time.Hour
+		change(f)
 	}), stub
 }
 

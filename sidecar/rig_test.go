@@ -200,11 +200,13 @@ type rigState struct {
 		} `json:"devices"`
 		Engines []struct {
 			ID      string                `json:"id"`
+			Live    int                   `json:"live"`
 			Down    bool                  `json:"down"`
 			Bound   size.Bytes            `json:"kv_bound_bytes"`
 			Held    size.Bytes            `json:"kv_held_bytes"`
 			Reserve handover.ReserveState `json:"reserve"`
 		} `json:"engines"`
+		Queue    []handover.QueueState `json:"queue"`
 		Trainers []struct {
 			ID     string     `json:"id"`
 			Floor  size.Bytes `json:"floor_bytes"`
