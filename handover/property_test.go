@@ -327,9 +327,10 @@ func (w *world) seeTrainer(tr *worldTrainer) {
 	w.step(TrainerSeen{At: w.now, Trainer: tr.id, Bytes: b})
 }
 
-// lastOrdered is the budget that the core believes to be in force.
+// lastOrdered is the budget that the core believes to be in force, by the last order or
+// by one that this repeats.
 func (tr *worldTrainer) lastOrdered(w *world) Bytes {
-	if x := w.h.trainer(tr.id); x != nil && tr.epoch == x.epoch {
+	if x := w.h.trainer(tr.id); x != nil && tr.epoch >= x.asOf && tr.epoch <= x.epoch {
 		return x.budget
 	}
 	return tr.ceiling

@@ -183,7 +183,7 @@ func (f *Forecaster) Arrive(at time.Duration, a Asked) *Active {
 	f.sum += r.held
 	f.join(r)
 	if r.met = r.common; r.met > 0 {
-		f.counted.expect(f.inCommon(r.met))
+		f.counted.pending += f.inCommon(r.met)
 		f.save(r.shared)
 	}
 	f.show()
@@ -222,9 +222,12 @@ func (f *Forecaster) Finish(at time.Duration, r *Active, u Usage) {
 		return
 	}
 	if u.PromptTokens > 0 {
-		f.learnFound(r.asked.Model, r.met, u.CachedTokens)
+		f.learnFound(r.asked.Model, r.met, min(u.CachedTokens, u.PromptTokens))
 	}
-	f.Drop(at, r)
+	f.drop(at, r)
+	if r.met > 0 {
+		f.counted.expect(f.inCommon(r.met))
+	}
 	f.prompts.Learn(r.asked.Model, r.asked.content(), u.PromptTokens)
 	if u.OutputTokens <= 0 {
 		u.OutputTokens = r.output
@@ -245,12 +248,16 @@ func (f *Forecaster) Refuse(at time.Duration, r *Active) {
 	f.needs.take(r.came)
 }
 
-// Drop stops counting a request without learning from it. A second call does
-// nothing.
+// Drop stops counting a request that never ran in the engine, without learning from
+// it. A second call does nothing.
 func (f *Forecaster) Drop(at time.Duration, r *Active) {
 	if r.index < 0 {
 		return
 	}
+	f.drop(at, r)
+}
+
+func (f *Forecaster) drop(at time.Duration, r *Active) {
 	f.settle(at)
 	last := len(f.live) - 1
 	f.live[r.index] = f.live[last]
@@ -259,6 +266,7 @@ func (f *Forecaster) Drop(at time.Duration, r *Active) {
 	f.live = f.live[:last]
 	r.index = -1
 	f.sum -= r.held
+	f.counted.pending -= f.inCommon(r.met)
 	f.leave(r)
 	f.show()
 }

@@ -43,7 +43,10 @@ type sharing struct {
 
 // found is the share of the tokens in common that the engine found cached, by
 // decayed sums.
-type found struct{ expected, hit float64 }
+type found struct {
+	expected, hit float64
+	pending       float64 // expected of requests that live: it may yet turn out that they never ran
+}
 
 func (f *found) expect(tokens float64) {
 	f.expected, f.hit = f.expected*foundDecay+tokens, f.hit*foundDecay
@@ -51,9 +54,9 @@ func (f *found) expect(tokens float64) {
 
 // see takes tokens that were found. More than was expected had been cached without
 // use.
-func (f *found) see(tokens float64) { f.hit = min(f.hit+tokens, f.expected) }
+func (f *found) see(tokens float64) { f.hit = min(f.hit+tokens, f.expected+f.pending) }
 
-func (f *found) share() float64 { return f.hit / (f.expected + foundPrior) }
+func (f *found) share() float64 { return f.hit / (f.expected + f.pending + foundPrior) }
 
 // sharingOf is the model's, nil where there are too many.
 func (f *Forecaster) sharingOf(model string) *sharing {
@@ -207,7 +210,7 @@ func (f *Forecaster) learnFound(model string, came Bytes, cached int) {
 // Found takes how many tokens of prompts the engine has found cached since the last
 // call, of whatever model. It does not say whether others were using them.
 func (f *Forecaster) Found(tokens uint64) {
-	if f.counted.expected == 0 {
+	if f.counted.expected+f.counted.pending == 0 {
 		return
 	}
 	f.counted.see(float64(tokens))

@@ -2,6 +2,7 @@ package kvbudget
 
 import (
 	"hash/fnv"
+	"math"
 	"testing"
 	"time"
 
@@ -253,6 +254,47 @@ func TestCountersOfTheEngineTellWhereUsageDoesNot(t *testing.T) {
 	}
 	if least := a.Held() * 9 / 10; f.Adds(b) < least {
 		t.Errorf("it adds %v by usage that found 64 tokens, want at least %v", f.Adds(b), least)
+	}
+}
+
+// TestRequestsThatNeverRanSayNothingOfWhatTheEngineFinds: refused for a full queue, or
+// gone while they were held, in whatever order.
+func TestRequestsThatNeverRanSayNothingOfWhatTheEngineFinds(t *testing.T) {
+	f := sharingForecaster(t, 16)
+	marks := []Mark{{512, 1}, {1024, 2}}
+	ask := func() *Active { return f.Arrive(0, Asked{Model: "m", PromptTokens: 1100, Prefix: marks}) }
+	ask()
+	for range 100 {
+		f.Finish(0, ask(), Usage{PromptTokens: 1100, OutputTokens: 5})
+		f.Found(1024)
+	}
+	before := f.counted
+	var held []*Active
+	for i := range 300 {
+		f.Drop(0, ask())
+		if held = append(held, ask()); i%3 == 2 {
+			f.Refuse(0, held[1])
+			f.Drop(0, held[0])
+			f.Drop(0, held[2])
+			held = held[:0]
+		}
+	}
+	if a, b := before.share(), f.counted.share(); math.Abs(a-b) > 1e-6 {
+		t.Errorf("the share that is found went from %v to %v, want it as it was", a, b)
+	}
+}
+
+// TestMoreCachedThanThePromptIsThePrompt: a server's own word may be absurd.
+func TestMoreCachedThanThePromptIsThePrompt(t *testing.T) {
+	said := func(prompt, cached int) float64 {
+		f := sharingForecaster(t, 16)
+		marks := []Mark{{512, 1}, {1024, 2}}
+		f.Arrive(0, Asked{Model: "m", PromptTokens: 1100, Prefix: marks})
+		f.Finish(0, f.Arrive(0, Asked{Model: "m", PromptTokens: 1100, Prefix: marks}), Usage{PromptTokens: prompt, CachedTokens: cached, OutputTokens: 5})
+		return f.sharings["m"].found.hit
+	}
+	if got, want := said(10, math.MaxInt), said(10, 10); got != want {
+		t.Errorf("got %v tokens found of a prompt of 10, want %v", got, want)
 	}
 }
 

@@ -23,7 +23,8 @@ func (x *exchange) account(end ending) {
 func fillCounts(r *Record, c *tapCounts) {
 	r.Contents, r.FirstContent, r.LastContent = c.contents, c.firstContent, c.lastContent
 	r.Events, r.FirstEvent, r.LastEvent = c.events, c.firstEvent, c.lastEvent
-	r.PromptTokens, r.CachedTokens = c.prompt+c.beside+c.written, max(c.cached, c.beside)
+	r.PromptTokens = c.prompt + c.beside + c.written
+	r.CachedTokens = min(max(c.cached, c.beside), r.PromptTokens) // a server's word may be absurd
 	r.Terminated = c.terminated
 	switch {
 	case c.usage:

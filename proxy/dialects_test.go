@@ -143,6 +143,16 @@ var dialectStreams = []dialectStream{
 		after: []string{doneChunk}, prompt: 6, cached: 2, output: 2, source: TokensFromUsage, terminated: true,
 	},
 	{
+		name: "more cached than there is", path: "/generate", media: sseMedia,
+		contents: []string{line(`{"text":"a","meta_info":{"prompt_tokens":6,"completion_tokens":1,"cached_tokens":1e99}}`)},
+		after:    []string{doneChunk}, prompt: 6, cached: 6, output: 1, source: TokensFromUsage, terminated: true,
+	},
+	{
+		name: "cached tokens below none", path: "/generate", media: sseMedia,
+		contents: []string{line(`{"text":"a","meta_info":{"prompt_tokens":6,"completion_tokens":1,"cached_tokens":-3}}`)},
+		after:    []string{doneChunk}, prompt: 6, output: 1, source: TokensFromUsage, terminated: true,
+	},
+	{
 		name: "sglang error", path: "/generate", media: sseMedia, after: []string{line(`{"error":{"message":"aborted"}}`), doneChunk},
 		outcome: OutcomeUpstreamError, terminated: true,
 	},
