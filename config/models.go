@@ -13,6 +13,10 @@ import (
 // a model that does not load.
 const awaitDefault = time.Minute
 
+// longestModel is as much of a model's name as the proxy reads: no request would be
+// one of a longer name.
+const longestModel = 128
+
 // Awaits is Await with its default.
 func (e Engine) Awaits() time.Duration {
 	if e.Await > 0 {
@@ -67,6 +71,8 @@ func (e Engine) validateModels(key string) error {
 		switch {
 		case m.Name == "":
 			return fmt.Errorf("%s.name: got \"\", want its name in the model repository", at)
+		case len(m.Name) > longestModel:
+			return fmt.Errorf("%s.name: got %d bytes, want at most %d: more of it is not read in requests", at, len(m.Name), longestModel)
 		case seen[m.Name]:
 			return fmt.Errorf("%s.name: got %q again, want each model once", at, m.Name)
 		case m.Bytes <= 0:

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ func TestModelErrorsNameTheKeyTheValueAndTheRule(t *testing.T) {
 		`engines[0].models: got some for the kind vllm, want them for triton only`:                                                                         `kind: vllm, devices: [host0], models: [{name: a, bytes: 1GiB}]`,
 		`engines[0].models: got some of a server on no device, want a device in devices: their bytes are lent there`:                                       `kind: triton, models: [{name: a, bytes: 1GiB}]`,
 		`engines[0].models[0].name: got "", want its name in the model repository`:                                                                         `kind: triton, devices: [host0], models: [{bytes: 1GiB}]`,
+		`engines[0].models[0].name: got 129 bytes, want at most 128: more of it is not read in requests`:                                                   `kind: triton, devices: [host0], models: [{name: ` + strings.Repeat("a", 129) + `, bytes: 1GiB}]`,
 		`engines[0].models[1].name: got "a" again, want each model once`:                                                                                   `kind: triton, devices: [host0], models: [{name: a, bytes: 1GiB}, {name: a, bytes: 1GiB}]`,
 		`engines[0].models[0].bytes: got 0B, want what it takes of each device while it is loaded, such as 12GiB (docs/ENGINES.md says how to measure it)`: `kind: triton, devices: [host0], models: [{name: a}]`,
 		`engines[0].pool: got 1.0GiB beside models, want none: what a model holds is in its bytes`:                                                         `kind: triton, devices: [host0], pool: 1GiB, models: [{name: a, bytes: 1GiB}]`,
