@@ -173,3 +173,33 @@ func TestQuartersOfTheDayAreMeansOfTheirDays(t *testing.T) {
 		t.Errorf("a quarter that was not seen whole was learned from, or %d follows 01:00", d.now)
 	}
 }
+
+// TestNoClockMakesNonsenseOfTheTimeOfDay: clocks are set back and forth, summer ends,
+// machines sleep.
+func TestNoClockMakesNonsenseOfTheTimeOfDay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewRates([]time.Duration{time.Second})
+		hours := rapid.SampledFrom([]time.Duration{0, time.Second, 15 * time.Minute, time.Hour, 25 * time.Hour, 90 * time.Hour})
+		at := time.Duration(0)
+		for range rapid.IntRange(1, 200).Draw(t, "events") {
+			switch at += hours.Draw(t, "later"); rapid.IntRange(0, 2).Draw(t, "what") {
+			case 0:
+				r.Clock(at, hours.Draw(t, "of day")-hours.Draw(t, "less"))
+			case 1:
+				r.Add(at)
+				if rapid.Bool().Draw(t, "refused") {
+					r.Remove(at)
+				}
+			default:
+				r.advance(at)
+			}
+			d := &r.day
+			if f := d.ahead(at, time.Second); !(f >= 1/mostDayFactor && f <= mostDayFactor) {
+				t.Fatalf("at %v a quarter counts %v times", at, f)
+			}
+			if d.told && (d.ends <= at || d.ends > at+quarter || d.now < 0 || d.now >= quarters || d.count < 0) {
+				t.Fatalf("at %v: quarter %d with %v arrivals ends at %v", at, d.now, d.count, d.ends)
+			}
+		}
+	})
+}

@@ -152,3 +152,36 @@ func TestNothingIsChosenWithoutEvidence(t *testing.T) {
 		t.Errorf("ten minutes after the last request: %+v", got)
 	}
 }
+
+// TestNoGapOrRequestMakesNonsenseOfTheShare: whatever comes, all figures are numbers and
+// a duty is one.
+func TestNoGapOrRequestMakesNonsenseOfTheShare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var c Contention
+		figure := rapid.SampledFrom([]float64{0, 1e-300, 0.5, 1, 1e9, 1e18})
+		floor := rapid.SampledFrom([]float64{1e-9, 0.1, 1}).Draw(t, "floor")
+		at := time.Duration(0)
+		for range rapid.IntRange(1, 200).Draw(t, "events") {
+			at += time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "later"))
+			switch rapid.IntRange(0, 4).Draw(t, "what") {
+			case 0:
+				c.Turn(at, rapid.Float64Range(0, 1).Draw(t, "duty"), rapid.Float64Range(0, 0.999).Draw(t, "draw"))
+			case 1:
+				c.Ended(at, figure.Draw(t, "used"), rapid.Float64Range(0, 1).Draw(t, "beside"), figure.Draw(t, "price"))
+			case 2:
+				c.Rest()
+			default:
+				c.Gap(time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "gap")), time.Duration(rapid.IntRange(0, 2).Draw(t, "limit")))
+			}
+			s := c.Choose(at, figure.Draw(t, "worth"), floor)
+			for _, v := range []float64{s.Duty, s.ToTraining, s.ToRequests, s.Slope, s.Err, s.Pairs} {
+				if math.IsNaN(v) || math.IsInf(v, 0) {
+					t.Fatalf("got %+v", s)
+				}
+			}
+			if s.Why == SharePriced && !(s.Duty >= floor && s.Duty <= 1) {
+				t.Fatalf("with a floor of %v: got %+v", floor, s)
+			}
+		}
+	})
+}
