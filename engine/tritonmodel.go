@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,8 @@ const (
 	// tritonLoads is the longest that a load may take: weights come from a disk or a
 	// network. Shorter takes a large model for one that does not load.
 	tritonLoads = 10 * time.Minute
-	// tritonLook is how often the index is read while a model is being unloaded:
-	// Triton answers at once, and waits for what runs.
+	// tritonLook is how often the index is read while a model comes or goes: Triton
+	// answers an unload at once, and waits for what runs.
 	tritonLook = 20 * time.Millisecond
 )
 
@@ -105,27 +106,23 @@ func (e *tritonModel) letGo(ctx context.Context) error {
 	if _, err := e.do(ctx, http.MethodPost, e.path+"/unload", nil); err != nil {
 		return fmt.Errorf("its model was not unloaded, it stays: %w", explained(err))
 	}
-	tick := time.NewTicker(tritonLook)
-	defer tick.Stop()
-	last := state
-	for ctx.Err() == nil {
-		if state, err = e.state(ctx); ctx.Err() == nil && (err != nil || state == "") {
-			return err
-		} else if err == nil {
-			last = state
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
+	last, err := e.until(ctx, func(state string) bool { return state == "" })
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("engine %s: its model was not unloaded, it is still %s; its bytes count as held: %w", e.name, cmp.Or(last, state), err)
 	}
-	return fmt.Errorf("engine %s: its model was not unloaded, it is still %s; its bytes count as held: %w", e.name, last, ctx.Err())
+	return err
 }
 
 // restore loads the model; Triton answers when it is ready. One that is there is not
-// loaded again: that would take its bytes twice.
+// loaded again: that would take its bytes twice. One that already comes or goes, by an
+// order before Lull started or by somebody else, is waited for.
 func (e *tritonModel) restore(ctx context.Context) error {
-	state, err := e.state(ctx)
+	ctx, stop := context.WithTimeout(ctx, e.slow.timeout)
+	defer stop()
+	state, err := e.until(ctx, func(state string) bool { return state == "" || state == tritonReady })
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("engine %s: its model did not load, it is still %s: %w", e.name, state, err)
+	}
 	if err != nil || state == tritonReady {
 		return err
 	}
@@ -133,6 +130,28 @@ func (e *tritonModel) restore(ctx context.Context) error {
 		return fmt.Errorf("its model did not load: %w", explained(err))
 	}
 	return nil
+}
+
+// until reads the index until a state of the model is what is waited for, and returns
+// the last that was read.
+func (e *tritonModel) until(ctx context.Context, done func(state string) bool) (last string, err error) {
+	tick := time.NewTicker(tritonLook)
+	defer tick.Stop()
+	for {
+		state, err := e.state(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return last, ctx.Err()
+		case err != nil || done(state):
+			return state, err
+		}
+		last = state
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return last, ctx.Err()
+		}
+	}
 }
 
 // explained says what to do about a Triton that loads and unloads no models.

@@ -164,6 +164,45 @@ func TestTritonModelThatIsLoadedIsNotLoadedAgain(t *testing.T) {
 	}
 }
 
+// TestTritonModelThatAlreadyComesOrGoesIsWaitedFor: by an order that a sidecar gave
+// before it was started again, or by somebody else's.
+func TestTritonModelThatAlreadyComesOrGoesIsWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		comes, becomes string
+		moves          []string
+	}{{tritonLoading, tritonReady, nil}, {tritonUnloading, "UNAVAILABLE", []string{"load llm"}}, {tritonLoading, "UNAVAILABLE", []string{"load llm"}}} {
+		r := newRepository(t, map[string]string{"llm": c.comes})
+		r.reads = 1 << 30
+		e := openModel(t, r, "llm")
+		looks := 0
+		r.set(func() {
+			r.looked = func() {
+				if looks++; looks == 5 && len(r.moved) == 0 {
+					r.states["llm"] = c.becomes
+				}
+			}
+		})
+		s, err := e.SetBound(t.Context(), 1, llmBytes)
+		if got := r.moves(); err != nil || s.Held != llmBytes || s.BoundEpoch != 1 || looks < 5 || !slices.Equal(got, c.moves) {
+			t.Errorf("%s that becomes %s: got %+v, %v after %d looks and %q, want it there after %q", c.comes, c.becomes, s, err, looks, got, c.moves)
+		}
+	}
+	r := newRepository(t, map[string]string{"llm": tritonLoading})
+	ctx, stop := context.WithCancel(t.Context())
+	e, looks := openModel(t, r, "llm"), 0
+	r.set(func() {
+		r.looked = func() {
+			if looks++; looks == 3 {
+				stop()
+			}
+		}
+	})
+	_, err := e.SetBound(ctx, 1, llmBytes)
+	if err == nil || !strings.HasSuffix(err.Error(), "its model did not load, it is still LOADING: context canceled") || len(r.moves()) > 0 {
+		t.Errorf("one that loads for ever: got %v, want that it is still LOADING", err)
+	}
+}
+
 func TestTritonModelHoldsItsBytesUntilItsUnloadIsDone(t *testing.T) {
 	r := newRepository(t, map[string]string{"llm": tritonReady})
 	r.slow = 3
