@@ -168,7 +168,7 @@ func (w *world) finish() {
 }
 
 func (w *world) seeEngine(e *worldEngine) {
-	if !e.alive {
+	if !e.alive || e.hangs {
 		return
 	}
 	top := e.bound
@@ -380,9 +380,18 @@ func (w *world) die(tr *worldTrainer) {
 }
 
 // killEngine kills an engine, or starts it again: it has forgotten its bound, and
-// may map all that its start was promised.
+// may map all that its start was promised. Or it hangs for a while.
 func (w *world) killEngine(e *worldEngine) {
-	if e.alive {
+	switch {
+	case e.hangs:
+		e.hangs = false
+		w.step(EngineUp{At: w.now, Engine: e.id})
+		return
+	case e.alive && rapid.IntRange(0, 2).Draw(w.t, "hangs") == 0:
+		e.hangs = true
+		w.step(EngineDown{At: w.now, Engine: e.id})
+		return
+	case e.alive:
 		e.alive, e.held, e.orders = false, 0, nil
 		w.step(EngineDown{At: w.now, Engine: e.id, Dead: true})
 		return

@@ -52,6 +52,7 @@ type worldEngine struct {
 	epoch  Epoch
 	held   Bytes
 	alive  bool
+	hangs  bool       // it does not answer, and holds what it has
 	forgot bool       // it started again, and has not heard of a bound yet
 	orders []SetBound // in flight, in order
 }
