@@ -39,9 +39,10 @@ type kvcached struct {
 	length modelLength
 	twins  twins
 
-	readMu sync.Mutex // one reading of the server at a time
-	served kvcachedServer
-	muteAt time.Time // since when requests run over a segment that stays empty
+	readMu   sync.Mutex // one reading of the server at a time
+	served   kvcachedServer
+	prefixes sglangPrefixes
+	muteAt   time.Time // since when requests run over a segment that stays empty
 
 	mu    sync.Mutex // held for a segment's exchange, never for the server's
 	note  limitNote
@@ -170,6 +171,9 @@ func (e *kvcached) sample(info segmentInfo) Sample {
 		s.Needed = size.Bytes(max(0, info.used-e.idleUsed))
 	}
 	s.Evictable = s.Held - s.Needed
+	if s.PrefixQueries, s.PrefixHits = srv.prefixQueries, srv.prefixHits; s.PrefixQueries > 0 {
+		s.Cached = s.Evictable // it does not say which of its bytes are prefixes
+	}
 	if s.BytesPerToken == 0 && srv.tokens > 0 {
 		s.BytesPerToken = e.note.Largest / size.Bytes(srv.tokens)
 	}

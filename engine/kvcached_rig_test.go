@@ -44,6 +44,7 @@ type kvServer struct {
 	t       *testing.T
 	addr    string
 	running atomic.Int64
+	more    atomic.Value // further metrics, a string
 	server  *http.Server
 	ended   chan struct{}
 }
@@ -79,6 +80,9 @@ func (s *kvServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	fmt.Fprintf(w, "vllm:kv_cache_usage_perc 0.9\nvllm:num_requests_running %d\nvllm:num_requests_waiting 0\nvllm:num_preemptions_total 2\n"+
 		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"512\"} 1\n", s.running.Load())
+	if more, ok := s.more.Load().(string); ok {
+		_, _ = io.WriteString(w, more)
+	}
 }
 
 // kvRig is a server, a segment's path and an engine over both, whose clock the

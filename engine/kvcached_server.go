@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -16,6 +17,7 @@ type kvcachedServer struct {
 	at                               time.Time
 	running, waiting                 int
 	preemptions                      uint64
+	prefixQueries, prefixHits        uint64
 	tokens, blockTokens, maxModelLen int
 }
 
@@ -27,7 +29,7 @@ func (e *kvcached) askServer(ctx context.Context) error {
 	}
 	e.renew()
 	used := e.used(ctx) // before the server says whether anybody uses it
-	f, err := e.metrics(ctx, vllmUsage, vllmUsageOld, vllmRunning, vllmWaiting, vllmPreemptions, vllmCache, vllmPrompt, sglangPrefix)
+	f, err := e.metrics(ctx, vllmUsage, vllmUsageOld, vllmRunning, vllmWaiting, vllmPreemptions, vllmCache, vllmPrompt, vllmPrefixes, sglangPrefix)
 	if err != nil {
 		e.missed(err)
 		return err
@@ -55,16 +57,20 @@ func (e *kvcached) readServer(f families) (srv kvcachedServer, err error) {
 	switch {
 	case len(f[vllmRunning].GetMetric()) > 0:
 		srv.tokens = vllmPool(&s, f.labels(vllmCache))
-		if err = vllmQueue(&s, f); err == nil {
+		if err = errors.Join(vllmQueue(&s, f), vllmPrefixCounts(&s, f)); err == nil {
 			err = e.same(vllmIdentity(f))
 		}
 	case len(f[sglangRunning].GetMetric()) > 0:
 		if srv.tokens, err = sglangSample(&s, f); err == nil {
+			err = e.prefixes.counts(&s, f)
+		}
+		if err == nil {
 			err = e.same(sglangIdentity(f))
 		}
 	default:
 		err = fmt.Errorf("got neither %s nor %s, want the metrics of vLLM or SGLang; SGLang needs --enable-metrics", vllmRunning, sglangRunning)
 	}
+	srv.prefixQueries, srv.prefixHits = s.PrefixQueries, s.PrefixHits
 	srv.running, srv.waiting, srv.preemptions, srv.blockTokens, srv.maxModelLen = s.Running, s.Waiting, s.Preemptions, s.BlockTokens, s.MaxModelLen
 	return srv, err
 }

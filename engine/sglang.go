@@ -32,8 +32,9 @@ const (
 // reading is GET /metrics, and its server info once after each start.
 type sglang struct {
 	*client
-	cfg   Config
-	twins twins
+	cfg      Config
+	twins    twins
+	prefixes sglangPrefixes
 
 	mu    sync.Mutex
 	asked bool
@@ -81,6 +82,9 @@ func (e *sglang) Observe(ctx context.Context) (Sample, error) {
 		return Sample{}, err
 	}
 	tokens, err := sglangSample(&s, f)
+	if err == nil {
+		err = e.prefixes.counts(&s, f)
+	}
 	if err == nil {
 		var other bool
 		if other, err = e.twins.see(sglangIdentity(f), s.At); other {

@@ -47,7 +47,7 @@ func (e *vllm) Observe(ctx context.Context) (Sample, error) {
 // asked for.
 func (e *vllm) read(ctx context.Context, more ...string) (Sample, families, error) {
 	e.renew()
-	f, err := e.metrics(ctx, append([]string{vllmUsage, vllmUsageOld, vllmRunning, vllmWaiting, vllmPreemptions, vllmCache, vllmPrompt}, more...)...)
+	f, err := e.metrics(ctx, append([]string{vllmUsage, vllmUsageOld, vllmRunning, vllmWaiting, vllmPreemptions, vllmCache, vllmPrompt, vllmPrefixes}, more...)...)
 	if err != nil {
 		e.length.forget()
 		e.twins.missed(err)
@@ -95,6 +95,9 @@ func vllmSample(s *Sample, f families) error {
 		return fmt.Errorf("%s: got %v, want a fraction in [0, 1]", vllmUsage, usage)
 	}
 	s.setUsage(usage)
+	if err := vllmPrefixCounts(s, f); err != nil {
+		return err
+	}
 	return vllmQueue(s, f)
 }
 
