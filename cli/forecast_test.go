@@ -57,6 +57,19 @@ func TestForecastScoresTheEmbeddedTrace(t *testing.T) {
 	}
 }
 
+// TestForecastScoresTheTimesThatAreAskedFor: none of the others, and nothing of the
+// warm-up.
+func TestForecastScoresTheTimesThatAreAskedFor(t *testing.T) {
+	args := []string{"forecast", "--trace", "embedded", "--geometry", "64KiB", "--within", "200ms", "--time-of-day=false", "--warmup"}
+	out, err := run(append(args, "2m")...)
+	if err != nil || strings.Count(out, "| largest need within ") != 1 || !strings.Contains(out, "| largest need within 200ms |") {
+		t.Errorf("got %q, %v, want 200 ms alone", out, err)
+	}
+	if _, err := run(append(args, "1000h")...); err == nil || !strings.Contains(err.Error(), "want more than warmup 1000h0m0s") {
+		t.Errorf("got %v, want that the trace is no longer than the warm-up", err)
+	}
+}
+
 func TestBadForecastsAreUsageErrors(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "config.json")
 	if err := os.WriteFile(bad, []byte(`{"architectures":["OddForCausalLM"],"num_hidden_layers":2}`), 0o600); err != nil {

@@ -50,13 +50,8 @@ func TestEngineThatCannotBeReadStopsGrowthAndNoRequest(t *testing.T) {
 	r.untilHeld(500 * size.MiB)
 	s.bad.Store(true)
 	r.until("readyz names the engine and what it answered, and is ready: it serves", func() bool {
-		resp, err := r.client.Get(r.admin + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(resp.Body)
-		return resp.StatusCode == http.StatusOK && strings.Contains(string(text), "engine main: ") && strings.Contains(string(text), "/lull/state: got ") && strings.Contains(string(text), "want JSON")
+		status, body := r.readyz()
+		return status == http.StatusOK && strings.Contains(body, "engine main: ") && strings.Contains(body, "/lull/state: got ") && strings.Contains(body, "want JSON")
 	})
 	r.mustAllBeWhole(r.burst(12, 400, 60)) // training gives memory back for them as ever
 	if held := r.held(); held >= 500*size.MiB {

@@ -23,6 +23,8 @@ type Config struct {
 	Horizons []time.Duration
 	// Warmup is left out of every score.
 	Warmup time.Duration
+	// TimeOfDay gives Lull's forecaster a clock: a trace's days begin with it.
+	TimeOfDay bool
 	// Out is the JSON file; empty writes none. Command is how the run was started.
 	Out, Command string
 	// Plot, if not empty, names pictures of a minute and a half: NAME-1s.svg and so on,
@@ -55,7 +57,7 @@ func DefaultConfig() Config {
 		Layout:   layout,
 		Service:  Service{FirstToken: 20 * time.Millisecond, TBT: 30 * time.Millisecond, PromptRate: 10_000},
 		Horizons: []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second},
-		Warmup:   time.Minute, Part: traces.Options{Seed: 1},
+		Warmup:   time.Minute, TimeOfDay: true, Part: traces.Options{Seed: 1},
 	}
 }
 

@@ -285,3 +285,32 @@ func TestPlotsShowAMinuteAndAHalfOfEveryHorizon(t *testing.T) {
 		t.Errorf("got %v, want it said that no plot can be written", err)
 	}
 }
+
+// TestTimeOfDayIsForecastUnlessItIsLeftOut: after four days in which twenty times as
+// many came from nine to six as else, it is nine again.
+func TestTimeOfDayIsForecastUnlessItIsLeftOut(t *testing.T) {
+	more := map[bool]kvbudget.Bytes{}
+	for _, on := range []bool{true, false} {
+		cfg := DefaultConfig()
+		cfg.TimeOfDay = on
+		seen, err := newSeen(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := seen[plain]
+		const nine = (4*24 + 9) * time.Hour
+		for now := time.Duration(0); now < nine; {
+			f.Finish(now, f.Arrive(now, kvbudget.Asked{PromptTokens: 100}), kvbudget.Usage{OutputTokens: 1})
+			gap := 40 * time.Second
+			if hour := now % (24 * time.Hour) / time.Hour; hour >= 9 && hour < 18 {
+				gap = 2 * time.Second
+			}
+			now += gap
+		}
+		o := f.Outlook(nine+time.Millisecond, len(cfg.Horizons)-1)
+		more[on] = o.Assumed(0.95)
+	}
+	if more[true] <= more[false] {
+		t.Errorf("P95 at nine is %v with the time of day and %v without, want more with it", more[true], more[false])
+	}
+}

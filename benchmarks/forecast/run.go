@@ -35,14 +35,9 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	var seen []*kvbudget.Forecaster
-	for range informed + 1 {
-		f, err := kvbudget.NewForecaster(kvbudget.ForecastConfig{Layout: cfg.Layout, Horizons: cfg.Horizons})
-		if err != nil {
-			return Result{}, err
-		}
-		f.Clock(0, 0) // a trace's days begin with it
-		seen = append(seen, f)
+	seen, err := newSeen(cfg)
+	if err != nil {
+		return Result{}, err
 	}
 	p := &play{cfg: cfg, came: came, world: &world{cfg: cfg, rows: rows, seen: seen}, arenas: newArenas(seen, cfg), strips: make([]strip, len(cfg.Horizons))}
 	if err := p.run(ctx); err != nil {
@@ -56,6 +51,21 @@ func Run(ctx context.Context, w io.Writer, cfg Config) (Result, error) {
 		return Result{}, err
 	}
 	return r, evidence.Save(w, "forecast", cfg.Out, r)
+}
+
+// newSeen are the forecasters, plain and informed.
+func newSeen(cfg Config) (seen []*kvbudget.Forecaster, err error) {
+	for range informed + 1 {
+		f, err := kvbudget.NewForecaster(kvbudget.ForecastConfig{Layout: cfg.Layout, Horizons: cfg.Horizons})
+		if err != nil {
+			return nil, err
+		}
+		if cfg.TimeOfDay {
+			f.Clock(0, 0)
+		}
+		seen = append(seen, f)
+	}
+	return seen, nil
 }
 
 func newArenas(seen []*kvbudget.Forecaster, cfg Config) []*arena {
