@@ -43,13 +43,13 @@ minutes; a Python that has vLLM too). Run it in the repository's root.`,
 	}
 	f := c.Flags()
 	f.StringVar(&opts.Out, "out", opts.Out, "folder for report.html, events.jsonl, summary.json and logs")
-	f.IntVar(&seconds, "seconds", int(opts.Window.Seconds()), "seconds of load per phase; 0: 20 for the emulator, 40 for vllm")
+	f.IntVar(&seconds, "seconds", int(opts.Window.Seconds()), "seconds of load per phase; 0: 20 for the emulator, 60 for vllm")
 	f.IntVar(&opts.Requests, "requests", opts.Requests, "most requests per phase; 0 sends all that arrive in time")
 	f.StringVar(&opts.Engine, "engine", opts.Engine, "LLM server: "+strings.Join(demo.Engines(), " or "))
 	f.StringVar(&opts.Study, "study", opts.Study, "what the phases compare: memory, or isolation (vllm only)")
 	f.StringVar(&opts.Python, "python", opts.Python, "interpreter with torch (LULL_PYTHON)")
 	f.StringSliceVar(&opts.Phases, "phases", nil, "phases to run, of inference-only,static-75,static-50,naive,lull (isolation: inference-only,neither,pace,yield,lull); default all")
-	f.IntVar(&opts.TrainerNice, "trainer-nice", opts.TrainerNice, "nice value of the training job, 0 to 19")
+	f.IntVar(&opts.TrainerNice, "trainer-nice", opts.TrainerNice, "nice value of the training job, 1 to 19; 0 leaves it the demo's own")
 	f.Uint64Var(&opts.Seed, "seed", opts.Seed, "seed of prompts, weights and data order")
 	f.StringVar(&opts.Root, "root", opts.Root, "folder with demo/train.py and trainer/python")
 	return c

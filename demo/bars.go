@@ -13,7 +13,7 @@ type Bar struct {
 	Met  bool   `json:"met"`
 	// Short says by how much it was missed, empty when it was met.
 	Short string `json:"short,omitempty"`
-	// Skipped says which phase is missing, so that nothing can be said.
+	// Skipped says which phase was not run or failed, so that nothing can be said.
 	Skipped string `json:"skipped,omitempty"`
 }
 

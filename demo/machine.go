@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -45,18 +44,4 @@ func command(args []string) string {
 		return "lull demo"
 	}
 	return strings.Join(append([]string{args[0][strings.LastIndex(args[0], "/")+1:]}, args[1:]...), " ")
-}
-
-// busy is a sentence about other work on the machine, empty when there is
-// little: load is the text of /proc/loadavg.
-func busy(load string, cores int) string {
-	fields := strings.Fields(load)
-	if len(fields) == 0 {
-		return ""
-	}
-	running, err := strconv.ParseFloat(fields[0], 64)
-	if err != nil || running < 0.3*float64(cores) {
-		return ""
-	}
-	return fmt.Sprintf("when the demo began, other processes kept the machine busy (load average %s on %d cores): latencies and training speed are worse and noisier than on a quiet machine", fields[0], cores)
 }

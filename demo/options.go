@@ -15,7 +15,7 @@ type Options struct {
 	// logs of the child processes.
 	Out string
 	// Window is how long each phase sends load; 0 takes the engine's own: 20 s for
-	// the emulator, 40 s for vLLM. Below it too few shrinks happen for a tail.
+	// the emulator, 60 s for vLLM. Below it too few shrinks happen for a tail.
 	Window time.Duration
 	// Requests caps the requests of a phase; 0 means all that arrive in Window.
 	Requests int
@@ -28,9 +28,9 @@ type Options struct {
 	Python string
 	// Phases are the phases to run, in this order; empty means all.
 	Phases []string
-	// TrainerNice is the nice value of the training job, 0 to 19. Default 10: on a
-	// quiet machine it has a core for itself anyway; where other work competes for
-	// that core, a higher value starves the job.
+	// TrainerNice is the nice value of the training job, 0 to 19; 0 leaves it the
+	// demo's own. On a quiet machine it has a core for itself anyway; where other work
+	// competes for that core, a higher value starves the job.
 	TrainerNice int
 	// Seed drives prompts, weights and data order.
 	Seed uint64

@@ -53,17 +53,17 @@ func (r *runner) runPhase(ctx context.Context, p Phase, slo Objectives) (*phaseR
 		defer func() { stopAudit(); wg.Wait() }()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("demo: phase %s: %w", p.Name, err)
+		return nil, err
 	}
 	defer g.close()
 	rec := newRecorder(p.Name, r.epoch)
 	if err := r.load(ctx, g, run, rec, audit, slo); err != nil {
-		return nil, fmt.Errorf("demo: phase %s: %w", p.Name, err)
+		return nil, err
 	}
 	stopAudit()
 	wg.Wait()
 	if err := r.collect(ctx, g, run, rec, audit); err != nil {
-		return nil, fmt.Errorf("demo: phase %s: %w", p.Name, err)
+		return nil, err
 	}
 	return run, rec.appendTo(filepath.Join(r.opts.Out, "events.jsonl"))
 }

@@ -18,7 +18,7 @@ import (
 // share a GPU. The report says which.
 type Placement struct {
 	Trainer, Server, Rest []int // cores; empty leaves a process where it is
-	TrainerNice           int
+	TrainerNice           int   // the demo's own nice value where the caller asked for none
 }
 
 // placement gives the trainer the last of the allowed cores, and what remains to
@@ -49,6 +49,15 @@ func allowedCores() ([]int, error) {
 		}
 	}
 	return cores, nil
+}
+
+// ownNice is the nice value of this process, which its children inherit.
+func ownNice() int {
+	raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return 0 // cannot be: it is our own
+	}
+	return 20 - raw // the system call counts from 40 down
 }
 
 // pinThread puts the calling thread on cores and gives it a nice value; a new

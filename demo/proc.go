@@ -37,6 +37,7 @@ type procSpec struct {
 // proc is a running child.
 type proc struct {
 	name, log string
+	cores     []int
 	cmd       *exec.Cmd
 	group     bool
 	ready     chan []byte   // the first line of stdout, closed without one
@@ -54,7 +55,7 @@ func startProc(spec procSpec) (*proc, error) {
 	}
 	p := &proc{
 		name: spec.Name, log: filepath.Join(spec.LogDir, spec.Name+".log"),
-		ready: make(chan []byte, 1), done: make(chan struct{}), group: spec.Group,
+		cores: spec.Cores, ready: make(chan []byte, 1), done: make(chan struct{}), group: spec.Group,
 	}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -173,6 +174,12 @@ func (p *proc) ended() error {
 	}
 }
 
+// The end of a log that an error shows: so many lines, each cut to so many bytes.
+const (
+	tailLines = 3
+	tailLine  = 160
+)
+
 // logTail is the end of the child's log, for an error.
 func (p *proc) logTail() string {
 	text, err := os.ReadFile(p.log)
@@ -180,5 +187,11 @@ func (p *proc) logTail() string {
 		return "nothing in " + p.log
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return fmt.Sprintf("the end of %s: %s", p.log, strings.Join(lines[max(0, len(lines)-6):], " | "))
+	lines = lines[max(0, len(lines)-tailLines):]
+	for i, line := range lines {
+		if len(line) > tailLine {
+			lines[i] = strings.ToValidUTF8(line[:tailLine], "") + "..."
+		}
+	}
+	return fmt.Sprintf("the end of %s: %s", p.log, strings.Join(lines, " | "))
 }

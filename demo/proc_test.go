@@ -134,3 +134,14 @@ func TestPinnedProcessIsPutBack(t *testing.T) {
 		t.Errorf("restored: got cores %v, want %v", now, before)
 	}
 }
+
+// TestTheEndOfALogIsShownInFewWords: a job's lines of JSON would fill the screen.
+func TestTheEndOfALogIsShownInFewWords(t *testing.T) {
+	p := &proc{log: filepath.Join(t.TempDir(), "x.log")}
+	if err := os.WriteFile(p.log, []byte("old\nolder\nfirst\n"+strings.Repeat("é", 500)+"\nlast\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if want := "the end of " + p.log + ": first | " + strings.Repeat("é", 80) + "... | last"; p.logTail() != want {
+		t.Errorf("got %q, want %q", p.logTail(), want)
+	}
+}

@@ -109,6 +109,9 @@ func (r *runner) reportView(s Summary, runs []*phaseRun, slo Objectives) (report
 		draw(&m, func() (template.HTML, error) { return plotMemory(run, 440, 190) })
 		v.Others = append(v.Others, memoryPlot{Title: run.Phase.Title, Note: memoryNote(run.Phase, v.Real), SVG: m})
 	}
+	if len(runs) == 0 {
+		return v, nil
+	}
 	draw(&v.TTFT, func() (template.HTML, error) { return plotCDF("TTFT, ms", ttftSeries(runs), slo.TTFT, 440, 300) })
 	draw(&v.TBT, func() (template.HTML, error) { return plotCDF("TBT, ms", tbtSeries(runs), slo.TBT, 440, 300) })
 	if list := handoverSeries(runs); len(list) > 0 {

@@ -36,7 +36,7 @@ type sidecarReady struct {
 func (r *runner) startRig(ctx context.Context, p Phase, slo Objectives, capacity size.Bytes, started func(*rig) error) (_ *rig, err error) {
 	logs := filepath.Join(r.opts.Out, "logs", p.Name)
 	if err := os.MkdirAll(logs, 0o755); err != nil {
-		return nil, fmt.Errorf("demo: phase %s: %w", p.Name, err)
+		return nil, fmt.Errorf("make the folder of logs: %w", err)
 	}
 	g := &rig{events: filepath.Join(logs, "sidecar-events.jsonl")}
 	defer func() {
@@ -45,7 +45,7 @@ func (r *runner) startRig(ctx context.Context, p Phase, slo Objectives, capacity
 		}
 	}()
 	if g.tmp, err = os.MkdirTemp(r.tmp, "phase-"); err != nil {
-		return nil, fmt.Errorf("demo: phase %s: %w", p.Name, err)
+		return nil, fmt.Errorf("make a folder for the socket: %w", err)
 	}
 	if g.engine, err = r.startEngine(ctx, logs, !p.Trains); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (r *runner) startSidecar(ctx context.Context, g *rig, p Phase, slo Objectiv
 	}.yaml()
 	file := filepath.Join(logs, "lull.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return fmt.Errorf("demo: phase %s: %w", p.Name, err)
+		return fmt.Errorf("write the sidecar's config: %w", err)
 	}
 	var err error
 	g.sidecar, err = startProc(procSpec{
@@ -149,8 +149,10 @@ func (g *rig) awaitFirstStep(ctx context.Context) error {
 	return g.awaitLog(ctx, startLimit, "no optimizer step", func() bool { return len(g.log.steps) > 0 })
 }
 
-// awaitLog polls the training log until enough answers true.
+// awaitLog polls the training log until enough answers true. A job that got hardly
+// any CPU meanwhile is said to be starved.
 func (g *rig) awaitLog(ctx context.Context, limit time.Duration, missing string, enough func() bool) error {
+	from, counted := readCPUTime(g.trainer.pid())
 	deadline := time.Now().Add(limit)
 	for {
 		ended := g.trainer.ended() // read before the log: a job that ends has logged all
@@ -163,7 +165,11 @@ func (g *rig) awaitLog(ctx context.Context, limit time.Duration, missing string,
 		case ended != nil:
 			return ended
 		case time.Now().After(deadline):
-			return fmt.Errorf("trainer: %s in %v; %s", missing, limit, g.trainer.logTail())
+			to, ok := readCPUTime(g.trainer.pid())
+			if !ok || !counted {
+				from = to // nobody knows
+			}
+			return g.trainer.late(missing, limit, from, to)
 		case !sleep(ctx, 50*time.Millisecond):
 			return fmt.Errorf("trainer: waiting for it: %w", ctx.Err())
 		}

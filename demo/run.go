@@ -1,12 +1,12 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/lull-project/lull/benchmarks/traces"
@@ -18,6 +18,7 @@ type runner struct {
 	opts     Options
 	sizing   Sizing
 	out      io.Writer
+	cores    []int // that the demo may use
 	place    Placement
 	reqs     []Request
 	warm     []Request // sent before each phase, not counted
@@ -37,7 +38,9 @@ func (r *runner) newClient(url string) *client {
 
 // Run runs the demo and writes report.html, events.jsonl and summary.json into
 // opts.Out. The table goes to out while it runs. A bar that is missed is not an
-// error; it is in the Summary, by how much.
+// error; it is in the Summary, by how much. A phase that fails is left out of the
+// report, which says why; the error then wraps ErrNotMeasured and comes with the
+// Summary of the rest.
 func Run(ctx context.Context, out io.Writer, opts Options) (Summary, error) {
 	if err := opts.Validate(); err != nil {
 		return Summary{}, err
@@ -55,9 +58,7 @@ func Run(ctx context.Context, out io.Writer, opts Options) (Summary, error) {
 		return Summary{}, fmt.Errorf("demo: %w", err)
 	}
 	defer restore()
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		r.busy = busy(string(load), runtime.NumCPU())
-	}
+	r.busy = measureOthers(ctx, r.cores)
 	if r.busy != "" {
 		fmt.Fprintln(out, "demo: warning:", r.busy)
 	}
@@ -78,11 +79,12 @@ func Run(ctx context.Context, out io.Writer, opts Options) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	runs, err := r.runPhases(ctx, slo)
+	runs, missing, err := r.runPhases(ctx, func(ctx context.Context, p Phase) (*phaseRun, error) { return r.runPhase(ctx, p, slo) })
 	if err != nil {
 		return Summary{}, err
 	}
 	summary := r.summarise(runs, slo)
+	summary.NotMeasured = missing
 	if err := summary.write(filepath.Join(opts.Out, "summary.json")); err != nil {
 		return Summary{}, err
 	}
@@ -92,7 +94,7 @@ func Run(ctx context.Context, out io.Writer, opts Options) (Summary, error) {
 		return Summary{}, err
 	}
 	fmt.Fprintf(out, "demo: %.0f s in all; %s\n", time.Since(r.epoch).Seconds(), report)
-	return summary, nil
+	return summary, summary.complete(opts.Out)
 }
 
 // prepare reads the trace and empties what the run writes.
@@ -101,7 +103,8 @@ func (r *runner) prepare() error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	r.place = placement(r.opts.Study, cores, r.opts.TrainerNice)
+	r.cores = cores
+	r.place = placement(r.opts.Study, cores, cmp.Or(r.opts.TrainerNice, ownNice()))
 	rows, err := traces.AzureConversation()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -181,19 +184,6 @@ func (r *runner) measureObjectives(ctx context.Context) (Objectives, error) {
 	}
 	fmt.Fprintf(r.out, "demo: objectives, %d × the idle means: TTFT %.1f ms, TBT %.1f ms\n", objectiveFactor, ms(slo.TTFT), ms(slo.TBT))
 	return slo, nil
-}
-
-func (r *runner) runPhases(ctx context.Context, slo Objectives) ([]*phaseRun, error) {
-	var runs []*phaseRun
-	for i, p := range selectPhases(r.opts.Study, r.opts.Phases) {
-		fmt.Fprintf(r.out, "\nphase %d: %s\n", i+1, p.Title)
-		run, err := r.runPhase(ctx, p, slo)
-		if err != nil {
-			return nil, err
-		}
-		runs = append(runs, run)
-	}
-	return runs, nil
 }
 
 func (r *runner) summarise(runs []*phaseRun, slo Objectives) Summary {

@@ -15,13 +15,15 @@ type Summary struct {
 	// Engine is the LLM server, one of Engines.
 	Engine string `json:"engine"`
 	// Study is what the phases compare.
-	Study        string          `json:"study"`
-	DeviceBytes  int64           `json:"device_bytes"`
-	ElasticBytes int64           `json:"elastic_bytes"`
-	Phases       []PhaseSummary  `json:"phases"`
-	Handover     HandoverSummary `json:"handover"`
-	Audit        AuditSummary    `json:"audit"`
-	Bars         []Bar           `json:"bars"`
+	Study        string         `json:"study"`
+	DeviceBytes  int64          `json:"device_bytes"`
+	ElasticBytes int64          `json:"elastic_bytes"`
+	Phases       []PhaseSummary `json:"phases"`
+	// NotMeasured are the phases that were asked for and failed.
+	NotMeasured []MissingPhase  `json:"not_measured,omitempty"`
+	Handover    HandoverSummary `json:"handover"`
+	Audit       AuditSummary    `json:"audit"`
+	Bars        []Bar           `json:"bars"`
 	// What the figures need beside them.
 	FloorBytes int64  `json:"floor_bytes"`
 	Seed       uint64 `json:"seed"`

@@ -17,6 +17,9 @@ func printTable(out io.Writer, s Summary) {
 			percent(p.TBTAttainment), p.TBTMS.P99, p.TBTMS.Max, p.TrainSamplesPerS, p.TrainBytesMean/(1<<20), p.TrainHeldBytesMean/(1<<20), lossRange(p))
 	}
 	_ = w.Flush() // the terminal is gone: nobody to tell
+	for _, m := range s.NotMeasured {
+		fmt.Fprintf(out, "not measured: phase %s: %s\n", m.Name, m.Why)
+	}
 	h := s.Handover
 	fmt.Fprintf(out, "\nhandover (Lull): %d shrinks, %d freed memory (mean %.0f MiB) in mean %.2f, p50 %.2f, p99 %.2f, max %.2f ms; naive: mean %.0f ms (to the end of the batch %.0f ms)\n",
 		h.Shrinks, h.ShrinksFreed, h.BytesMean/(1<<20), h.MeanMS, h.P50MS, h.P99MS, h.MaxMS, h.NaiveMicrobatchMeanMS, h.NaiveBatchMeanMS)
@@ -33,7 +36,7 @@ func printTable(out io.Writer, s Summary) {
 func (b Bar) String() string {
 	switch {
 	case b.Skipped != "":
-		return fmt.Sprintf("  n/a     %s: phase %s was not run", b.Name, b.Skipped)
+		return fmt.Sprintf("  n/a     %s: phase %s was not measured", b.Name, b.Skipped)
 	case b.Met:
 		return fmt.Sprintf("  met     %s: %s (want %s)", b.Name, b.Got, b.Want)
 	}
