@@ -94,6 +94,7 @@ func TestBadCommandLinesAreUsageErrorsThatSayWhatToGive(t *testing.T) {
 		"bad check":   {[]string{"config", bad}, "engines: got none"},
 		"doctor":      {[]string{"doctor", "--json"}, "run `python -m lull.doctor` in its environment"},
 		"flag":        {[]string{"serve", "--bogus"}, "unknown flag: --bogus"},
+		"verb's flag": {[]string{"--check"}, "unknown flag: --check; want `lull serve --check`"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := run(c.args...)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,24 @@ func version() string {
 	return info.Main.Version
 }
 
+// ofVerb adds to an error about a flag of `lull` itself which of its verbs have it.
+func ofVerb(c *cobra.Command, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if c.HasParent() || !unknown {
+		return err
+	}
+	var have []string
+	for _, verb := range c.Commands() {
+		if verb.Flags().Lookup(name) != nil {
+			have = append(have, fmt.Sprintf("`%s --%s`", verb.CommandPath(), name))
+		}
+	}
+	if len(have) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; want %s", err, strings.Join(have, " or "))
+}
+
 // Root is the whole command tree.
 func Root() *cobra.Command {
 	root := &cobra.Command{
@@ -70,7 +89,7 @@ func Root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{ofVerb(c, err)} })
 	root.AddCommand(ServeCommand(), EmulateCommand(), DemoCommand(), ConfigCommand(), KeyCommand(), CalibrateCommand(), ForecastCommand(), ProbeCommand(), BenchCommand(), DoctorCommand(), TopCommand())
 	return root
 }

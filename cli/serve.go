@@ -22,7 +22,11 @@ func ServeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the sidecar in front of an LLM server",
-		Args:  cobra.NoArgs,
+		Long: `Runs the sidecar by a lull.yaml (--config), or without one before a server that it relays and measures
+(--upstream); one of the two. --check validates the config for this machine; lull config FILE does so
+for another one, whose memory and GPUs this one need not have.`,
+		Example: "  lull serve --upstream http://127.0.0.1:8000\n  lull serve --config lull.yaml --check\n  lull serve --config lull.yaml",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			load := func() (config.File, error) {
 				file, err := serveFile(path, upstream)
@@ -40,7 +44,9 @@ func ServeCommand() *cobra.Command {
 				if err := sidecar.ReadableTLS(file); err != nil {
 					return usageError{err}
 				}
-				if err := fitsHere(c, file); err != nil {
+				if err := fitsHere(c, file); errors.Is(err, sidecar.ErrNoGPU) {
+					return usageError{fmt.Errorf("%w; all else is valid, and `lull config %s` checks it without this machine's GPUs", err, path)}
+				} else if err != nil {
 					return err
 				}
 				fmt.Fprintln(c.OutOrStdout(), "the config is valid")
@@ -64,7 +70,7 @@ func ServeCommand() *cobra.Command {
 			return s.Run(c.Context(), c.OutOrStdout())
 		},
 	}
-	c.Flags().StringVar(&path, "config", "", "lull.yaml to serve by")
+	c.Flags().StringVar(&path, "config", "", "lull.yaml to serve by; not beside --upstream")
 	c.Flags().StringVar(&upstream, "upstream", "", "without a config: relay and measure the server at this URL (http, https or unix:///path), and lend nothing")
 	c.Flags().StringVar(&listen, "listen", "", "address for clients, instead of the config's")
 	c.Flags().StringVar(&operator, "admin", "", "address of the admin listener, instead of the config's")

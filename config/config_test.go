@@ -169,6 +169,23 @@ func TestWhatCannotComeIntoPlayIsWarnedOf(t *testing.T) {
 	}
 }
 
+// TestStagesThatNothingIsLentByAreWarnedOf: they are valid, and only accounted for.
+func TestStagesThatNothingIsLentByAreWarnedOf(t *testing.T) {
+	const only = ": they say what each device holds, and no KV of it is lent"
+	for kind, want := range map[string][]string{
+		"emulator": nil, "vllm-sleep": nil, "kvcached, segment: /dev/shm/x": nil,
+		"lull-vllm": {"engines[0].stages: got some for the kind lull-vllm, whose plugin bounds no server of several pipeline stages (docs/VLLM.md)" + only},
+		"vllm":      {"engines[0].stages: got some for the kind vllm, whose pool does not move" + only},
+		"sglang":    {"engines[0].stages: got some for the kind sglang, whose pool does not move" + only},
+	} {
+		text := strings.Replace(staged("[{devices: [a], bytes_per_token: 1KiB}, {devices: [b], bytes_per_token: 2KiB}]"), "emulator", kind, 1)
+		f, err := Parse([]byte(text))
+		if got := f.Warnings(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, %v; want %q", kind, got, err, want)
+		}
+	}
+}
+
 func TestOneSocketIsFound(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

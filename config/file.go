@@ -44,8 +44,9 @@ type Device struct {
 	// GPU is which one, for the kind nvidia.
 	GPU GPU `koanf:"gpu"`
 	// Capacity is what may be used in all, of a GPU 0 for all that it has; Headroom is
-	// kept free of it. Too low a headroom and a late reading runs into the end, too
-	// high and it lies idle.
+	// kept free of it: where the file says nothing 64 MiB of host memory, 512 MiB of a
+	// GPU. Too low a headroom and a late reading runs into the end, too high and it lies
+	// idle.
 	Capacity size.Bytes `koanf:"capacity"`
 	Headroom size.Bytes `koanf:"headroom"`
 }

@@ -2,8 +2,11 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
+
+	"github.com/lull-project/lull/size"
 )
 
 // The kinds of devices.
@@ -11,6 +14,28 @@ const (
 	KindHost   = "host"
 	KindNVIDIA = "nvidia"
 )
+
+// The headroom of a device of which the file does not say it. A GPU's figures come from
+// its driver, in milliseconds, a host's from the kernel, in microseconds.
+const (
+	hostHeadroom = 64 * size.MiB
+	gpuHeadroom  = 512 * size.MiB
+)
+
+// withHeadroom puts the default into a device as it stands in the file; what is no
+// section with keys is left to the decoder.
+func withHeadroom(v any) any {
+	keys, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	out := map[string]any{"headroom": hostHeadroom.String()}
+	if keys["kind"] == KindNVIDIA {
+		out["headroom"] = gpuHeadroom.String()
+	}
+	maps.Copy(out, keys)
+	return out
+}
 
 // GPU names an NVIDIA GPU: its index as nvidia-smi counts, such as "0", or the UUID
 // of a GPU or of a MIG instance. Indexes follow the PCI bus and not

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/lull-project/lull/size"
@@ -23,6 +24,25 @@ func TestGPUIsNamedByIndexOrUUID(t *testing.T) {
 		if d := f.Devices[0]; d.GPU != want || d.Capacity != 0 || d.Headroom != size.GiB {
 			t.Errorf("%s: got %+v, want %q and the capacity left to NVML", text, d, want)
 		}
+	}
+}
+
+// TestHeadroomIsThatOfTheKindWhereTheFileSaysNone: a 0 that is written stays.
+func TestHeadroomIsThatOfTheKindWhereTheFileSaysNone(t *testing.T) {
+	for text, want := range map[string]size.Bytes{
+		"{id: a, kind: host, capacity: 1GiB}":              64 * size.MiB,
+		"{id: a, kind: host, capacity: 1GiB, headroom: 0}": 0,
+		"{id: a, kind: nvidia, gpu: 0}":                    512 * size.MiB,
+		"{id: a, kind: nvidia, gpu: 0, headroom: 0}":       0,
+		"{id: a, kind: nvidia, gpu: 0, headroom: 1GiB}":    size.GiB,
+	} {
+		f, err := parseDevices(text, "a")
+		if err != nil || f.Devices[0].Headroom != want {
+			t.Errorf("%s: got %+v, %v, want a headroom of %v", text, f.Devices, err, want)
+		}
+	}
+	if _, err := parseDevices("7", "a"); err == nil || !strings.HasPrefix(err.Error(), "devices[0]: ") {
+		t.Errorf("no section: got %v, want an error at the device", err)
 	}
 }
 

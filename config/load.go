@@ -76,6 +76,8 @@ func decode(from, to reflect.Type, v any) (any, error) {
 		return b, nil
 	case reflect.TypeFor[GPU]():
 		return decodeGPU(v)
+	case reflect.TypeFor[Device]():
+		return withHeadroom(v), nil
 	}
 	if x, ok := v.(float64); ok && (math.IsNaN(x) || math.IsInf(x, 0)) {
 		return nil, &valueError{show(v), "a finite number"}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lull-project/lull/engine"
+	"github.com/lull-project/lull/size"
 )
 
 // awaitDefault is how long a request waits for its model where the file says nothing.
@@ -81,4 +82,35 @@ func (e Engine) validateModels(key string) error {
 		seen[m.Name] = true
 	}
 	return nil
+}
+
+// modelWarnings are of models that a device has no room for, and of a warm that keeps
+// all of them. The capacity of a GPU that the file leaves to NVML is not known here.
+func (e Engine) modelWarnings(key string, devices []Device) (found []string) {
+	if len(e.Models) == 0 {
+		return nil
+	}
+	all := size.Bytes(0)
+	for _, m := range e.Models {
+		all += m.Bytes
+	}
+	for _, d := range devices {
+		if d.Capacity == 0 || !slices.Contains(e.Devices, d.ID) {
+			continue
+		}
+		room, alone := d.Capacity-d.Headroom, false
+		for i, m := range e.Models {
+			if m.Bytes > room {
+				alone = true
+				found = append(found, fmt.Sprintf("%s.models[%d].bytes: got %v, want at most the capacity of %s without its headroom, %v: Lull has no room to load it, and its requests go to Triton as they are after %v (await)", key, i, m.Bytes, d.ID, room, e.Awaits()))
+			}
+		}
+		if !alone && all > room {
+			found = append(found, fmt.Sprintf("%s.models: got %v in all for %s, whose capacity without its headroom is %v: not all can be loaded at once, and idle ones make room for one that is asked for", key, all, d.ID, room))
+		}
+	}
+	if e.Warm >= all {
+		found = append(found, fmt.Sprintf("%s.warm: got %v beside models of %v in all, want less: nothing of them is lent, those that fit stay loaded", key, e.Warm, all))
+	}
+	return found
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,23 @@ func TestModelErrorsNameTheKeyTheValueAndTheRule(t *testing.T) {
 		}
 		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// TestModelsThatDoNotFitAreWarnedOf: a file may be right for a server that serves one
+// of its models at a time, and what comes of it is said.
+func TestModelsThatDoNotFitAreWarnedOf(t *testing.T) {
+	for text, want := range map[string][]string{
+		"models: [{name: a, bytes: 5GiB}, {name: b, bytes: 2GiB}], warm: 2GiB": nil,
+		"models: [{name: a, bytes: 18GiB}, {name: b, bytes: 2GiB}]":            {"engines[0].models[0].bytes: got 18.0GiB, want at most the capacity of d without its headroom, 7.0GiB: Lull has no room to load it, and its requests go to Triton as they are after 1m0s (await)"},
+		"models: [{name: a, bytes: 6GiB}, {name: b, bytes: 2GiB}]":             {"engines[0].models: got 8.0GiB in all for d, whose capacity without its headroom is 7.0GiB: not all can be loaded at once, and idle ones make room for one that is asked for"},
+		"models: [{name: a, bytes: 2GiB}, {name: b, bytes: 2GiB}], warm: 4GiB": {"engines[0].warm: got 4.0GiB beside models of 4.0GiB in all, want less: nothing of them is lent, those that fit stay loaded"},
+	} {
+		f, err := Parse([]byte("devices: [{id: d, kind: host, capacity: 8GiB, headroom: 1GiB}, {id: e, kind: host, capacity: 1GiB}, {id: g, kind: nvidia, gpu: 0}]\n" +
+			"engines: [{name: t, kind: triton, url: 'http://a:1', devices: [d], " + text + "}, {name: u, kind: triton, url: 'http://a:2', devices: [g], models: [{name: z, bytes: 900GiB}]}]"))
+		if got := f.Warnings(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, %v; want %q", text, got, err, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lull-project/lull/engine"
 	"github.com/lull-project/lull/size"
 )
 
@@ -48,4 +49,21 @@ func (e Engine) validateStages(key string) error {
 		return fmt.Errorf("%s.bytes_per_token: got %v beside stages, want 0 or that of the fullest, %v", key, e.BytesPerToken, fullest)
 	}
 	return nil
+}
+
+// stageWarnings are of stages that nothing is lent by.
+func (e Engine) stageWarnings(key string) []string {
+	if len(e.Stages) == 0 {
+		return nil
+	}
+	why := ""
+	switch e.Kind {
+	case engine.KindAuto, engine.KindEmulator, engine.KindKvcached, engine.KindVLLMSleep:
+		return nil
+	case engine.KindLullVLLM:
+		why = "whose plugin bounds no server of several pipeline stages (docs/VLLM.md)"
+	default:
+		why = "whose pool does not move"
+	}
+	return []string{fmt.Sprintf("%s.stages: got some for the kind %s, %s: they say what each device holds, and no KV of it is lent", key, e.Kind, why)}
 }

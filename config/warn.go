@@ -2,7 +2,8 @@ package config
 
 import "fmt"
 
-// Warnings are what of a valid file can never come into play. Nothing fails of it.
+// Warnings are what of a valid file can never come into play, or not as it seems.
+// Nothing fails of it.
 func (f File) Warnings() []string {
 	var found []string
 	if f.Proxy.Failover && len(f.Engines) < 2 {
@@ -13,6 +14,11 @@ func (f File) Warnings() []string {
 	}
 	if f.Interference.Pace == Priced && !f.Policy.Prices.Priced() {
 		found = append(found, "interference.pace: got priced without policy.prices, want a sample and a miss price there: until then it does what auto does")
+	}
+	for i, e := range f.Engines {
+		key := fmt.Sprintf("engines[%d]", i)
+		found = append(found, e.stageWarnings(key)...)
+		found = append(found, e.modelWarnings(key, f.Devices)...)
 	}
 	if f.SLO.Promises() {
 		return found

@@ -129,17 +129,18 @@ func fitGPU(d config.Device, facts device.Facts, seen map[string]string, problem
 }
 
 // FindGPUs says in a line a GPU what f names, for whoever checks a config. The error
-// wraps ErrNoGPU where one cannot be read here.
+// wraps ErrNoGPU and names each that cannot be read here.
 func FindGPUs(f config.File) (lines []string, err error) { return describeGPUs(f, openGPU) }
 
 func describeGPUs(f config.File, open func(string) (gpu, error)) (lines []string, err error) {
 	found := findGPUs(f, open)
+	var missing []string
 	for _, d := range f.Devices {
 		g, ok := found.open[d.ID]
 		if text := found.problems[d.ID]; text != "" && ok {
 			lines = append(lines, text)
-		} else if text != "" && err == nil {
-			err = fmt.Errorf("%s: %w", strings.TrimSuffix(text, onlyRelayed), ErrNoGPU)
+		} else if text != "" {
+			missing = append(missing, strings.TrimSuffix(text, onlyRelayed))
 		}
 		if !ok {
 			continue
@@ -148,6 +149,9 @@ func describeGPUs(f config.File, open func(string) (gpu, error)) (lines []string
 		if wrong := g.gpu.Close(); wrong != nil {
 			lines = append(lines, wrong.Error())
 		}
+	}
+	if len(missing) > 0 {
+		err = fmt.Errorf("%s: %w", strings.Join(missing, "; "), ErrNoGPU)
 	}
 	return lines, err
 }
