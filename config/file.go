@@ -91,8 +91,8 @@ type Engine struct {
 	Idle time.Duration `koanf:"idle"`
 	// Models are, for Triton, those of its models that Lull unloads in lulls and loads
 	// again for their next request; a request waits at most Await for that, 0 means 1
-	// minute. Warm is how many bytes of idle ones stay loaded: those that expect most
-	// requests.
+	// minute. Warm is how many bytes of idle ones stay loaded: those for which most
+	// requests are expected.
 	Models []Model       `koanf:"models"`
 	Await  time.Duration `koanf:"await"`
 	Warm   size.Bytes    `koanf:"warm"`

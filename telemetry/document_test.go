@@ -10,6 +10,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// TestEveryOutcomeStandsInItsTable: those of proxy, and none besides.
+func TestEveryOutcomeStandsInItsTable(t *testing.T) {
+	words := func(file, pattern string) []string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, section, found := strings.Cut(string(text), "**How a request ended**")
+		if !found {
+			section = string(text)
+		}
+		section, _, _ = strings.Cut(section, "**How a handover ended**")
+		var list []string
+		for _, row := range regexp.MustCompile(pattern).FindAllStringSubmatch(section, -1) {
+			list = append(list, row[1])
+		}
+		slices.Sort(list)
+		return list
+	}
+	code := words("../proxy/contract.go", `(?m)^\tOutcome\w+\s+= "([a-z_]+)"`)
+	if table := words("../docs/METRICS.md", "(?m)^\\| `([a-z_]+)` \\| .+ \\|$"); len(code) < 18 || !slices.Equal(code, table) {
+		t.Errorf("docs/METRICS.md, how a request ended\ngot  %q\nwant %q", table, code)
+	}
+}
+
 // TestEverySeriesStandsInTheTable: with its labels, and none besides.
 func TestEverySeriesStandsInTheTable(t *testing.T) {
 	m := NewMetrics()
