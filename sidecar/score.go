@@ -19,6 +19,7 @@ type score struct {
 	book atomic.Pointer[book]
 	// spare is what a request may wait when there is no TTFT objective.
 	spare   time.Duration
+	served  served
 	now     func() time.Time
 	metrics *telemetry.Metrics
 
@@ -107,6 +108,7 @@ func (s *score) gap(p *promise, at time.Time, d time.Duration) {
 // done scores one ended request. A caller that left, or a request that never
 // could be answered for its own fault, was promised nothing.
 func (s *score) done(p *promise, r proxy.Record) {
+	s.served.count(r.TTFT())
 	if p == nil || r.Outcome == proxy.OutcomeClientGone || r.Outcome == proxy.OutcomeUpstreamRefused || r.Outcome == proxy.OutcomeRequestUnreadable {
 		return
 	}

@@ -28,6 +28,7 @@ type State struct {
 	Trainers []TrainerState  `json:"trainers"`
 	Memory   []OwnerMemory   `json:"memory"`
 	SLO      []SLOState      `json:"slo"`
+	Served   ServedState     `json:"served"`
 	// Duty is training's share of the device's time, where interference is on.
 	Duty     *DutyState `json:"duty,omitempty"`
 	Problems []string   `json:"problems"`
@@ -248,7 +249,7 @@ func (v *view) read() State {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.state
-	s.SLO = attained
+	s.SLO, s.Served = attained, v.score.served.state()
 	s.Devices = make([]DeviceState, 0, len(v.devices))
 	for _, d := range v.devices {
 		s.Devices = append(s.Devices, d)

@@ -31,7 +31,23 @@ type State struct {
 	Memory   []Owner  `json:"memory"`
 	Problems []string `json:"problems"`
 	SLO      []SLO    `json:"slo"`
+	Engines  []Server `json:"engines"`
+	Served   Served   `json:"served"`
 	Ledger   *Ledger  `json:"ledger"`
+}
+
+// Server is an LLM server by its own word.
+type Server struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+}
+
+// Served is what of requests is known without any objective, since the start.
+type Served struct {
+	Requests    int64         `json:"requests"`
+	TTFTSamples int64         `json:"ttft_samples"`
+	TTFTP50     time.Duration `json:"ttft_p50_ns"`
+	TTFTP99     time.Duration `json:"ttft_p99_ns"`
 }
 
 // Owner is an engine or a trainer: its bytes by category, and what of them could be

@@ -24,9 +24,12 @@ const lastHandovers = 5
 func (s Screen) Print(w io.Writer) error {
 	var b strings.Builder
 	s.head(&b)
-	if s.State.Ledger == nil {
+	switch {
+	case s.State.Ledger == nil:
 		b.WriteString("\nNo core to ask yet: every engine must have said what it is.\n")
-	} else {
+	case len(s.State.Ledger.Devices) == 0:
+		s.relaying(&b)
+	default:
 		s.devices(&b)
 		s.memory(&b)
 		s.parties(&b)
@@ -45,12 +48,33 @@ func (s Screen) head(b *strings.Builder) {
 	if !s.State.Lending {
 		lending = "nothing to lend"
 	}
-	fmt.Fprintf(b, "lull %s  %s  session %d  %s  %d requests", s.Source, s.At.Format(time.TimeOnly), s.State.Session, lending, s.State.Requests)
-	if l := s.State.Ledger; l != nil {
-		fmt.Fprintf(b, "  a handover takes %v, few more than %v", l.Expected.Round(100*time.Microsecond), l.Tail.Round(100*time.Microsecond))
+	fmt.Fprintf(b, "lull %s  %s  session %d  %s  %d requests now", s.Source, s.At.Format(time.TimeOnly), s.State.Session, lending, s.State.Requests)
+	if l := s.State.Ledger; l != nil && len(l.Devices) > 0 {
+		fmt.Fprintf(b, "  a handover takes %v on average, few over %v (mean + 4 deviations)", milliseconds(l.Expected), milliseconds(l.Tail))
 	}
 	b.WriteString("\n")
 }
+
+// relaying is all that there is to say where no server stands on a device.
+func (s Screen) relaying(b *strings.Builder) {
+	var servers []string
+	for _, e := range s.State.Engines {
+		servers = append(servers, fmt.Sprintf("%s (%s)", clean(e.Name), clean(e.Kind)))
+	}
+	who := "a server that is not known yet"
+	if len(servers) > 0 {
+		who = strings.Join(servers, ", ")
+	}
+	r := s.State.Served
+	fmt.Fprintf(b, "\nRelaying %s, on no device: nothing is lent. %d requests ended since the start", who, r.Requests)
+	if r.TTFTSamples > 0 {
+		fmt.Fprintf(b, ", TTFT P50 %v, P99 %v (n = %d)", milliseconds(r.TTFTP50), milliseconds(r.TTFTP99), r.TTFTSamples)
+	}
+	b.WriteString(".\n")
+}
+
+// milliseconds is a duration as it is shown, to a tenth of one.
+func milliseconds(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // table writes rows under titles, the first column to the left, the others to the
 // right.
@@ -133,7 +157,7 @@ func (s Screen) parties(b *strings.Builder) {
 		rows = append(rows, []string{clean(t.ID), clean(t.Device), t.Floor.String(), t.Budget.String(), t.Held.String(), word})
 	}
 	if len(rows) > 0 {
-		table(b, []string{"TRAINER", "DEVICE", "FLOOR", "BUDGET", "HELD", ""}, rows)
+		table(b, []string{"TRAINER", "DEVICE", "FLOOR", "BUDGET", "HELD", "STATE"}, rows)
 	}
 	for _, t := range s.State.Ledger.Trainers {
 		if t.Why != "" {
@@ -143,17 +167,20 @@ func (s Screen) parties(b *strings.Builder) {
 }
 
 func (s Screen) handovers(b *strings.Builder) {
-	minute, late := 0, 0
+	done, superseded, late := 0, 0, 0
 	for _, h := range s.Handovers {
 		if h.Direction == "shrink" && s.At.Sub(h.At) < time.Minute {
-			minute++
 			switch h.Result {
 			case "late", "unconfirmed", "gone":
 				late++
+			case "superseded":
+				superseded++
+			default:
+				done++
 			}
 		}
 	}
-	fmt.Fprintf(b, "\n%d shrinks ended in the last minute, %d of them late or not at all.\n", minute, late)
+	fmt.Fprintf(b, "\nShrinks that ended in the last minute: %d in time, %d late or not at all, %d superseded by a later order.\n", done, late, superseded)
 	if len(s.Handovers) == 0 {
 		return
 	}
@@ -161,7 +188,7 @@ func (s Screen) handovers(b *strings.Builder) {
 	for _, h := range s.Handovers[:min(len(s.Handovers), lastHandovers)] {
 		took := "-"
 		if h.TookUS > 0 {
-			took = (time.Duration(h.TookUS) * time.Microsecond).Round(100 * time.Microsecond).String()
+			took = milliseconds(time.Duration(h.TookUS) * time.Microsecond).String()
 		}
 		rows = append(rows, []string{clean(h.Direction) + " " + clean(h.Trainer), clean(h.Reason), h.From.String(), h.To.String(), took, clean(h.How), clean(h.Result)})
 	}

@@ -34,7 +34,7 @@ func TestSidecarThatDoesNotDecideYetIsShown(t *testing.T) {
 	if err := Watch(t.Context(), &out, Config{URL: url + "/", Every: time.Second, Once: true}, client, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"session 3  nothing to lend  0 requests\n", "No core to ask yet", "! engines: main: not read\n"} {
+	for _, want := range []string{"session 3  nothing to lend  0 requests now\n", "No core to ask yet", "! engines: main: not read\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("not shown: %q in %s", want, out.String())
 		}
