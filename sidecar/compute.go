@@ -147,7 +147,7 @@ func (l *loop) advise() {
 	at := l.now()
 	pressure, decoding := l.requests.pressure(at, l.view.score.predictedPrefill)
 	before := l.compute.said
-	l.compute.setWorth(l.trainingWorth())
+	l.compute.setWorth(l.trainingWorth(), l.pricing.list.Miss > 0)
 	m := l.compute.message(at, l.compute.advise(at, pressure, decoding))
 	if m == nil {
 		return

@@ -24,6 +24,7 @@ type weigh struct {
 	contention slo.Contention
 	draw       func() float64
 	worth      float64 // of the whole device's time to training, a second
+	priced     bool    // there are prices, whatever the worth
 	share      slo.Share
 
 	trialAt handover.At
@@ -130,12 +131,13 @@ func (c *compute) ended(at handover.At, from mark, used, price float64) {
 	w.contention.Ended(at, used, duty, price)
 }
 
-// setWorth takes what the whole device's time is worth to training, a second.
-func (c *compute) setWorth(worth float64) {
+// setWorth takes what the whole device's time is worth to training, a second, and
+// whether there are prices to say so.
+func (c *compute) setWorth(worth float64, priced bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.weigh != nil {
-		c.weigh.worth = worth
+		c.weigh.worth, c.weigh.priced = worth, priced
 	}
 }
 
@@ -182,7 +184,7 @@ func (l *loop) tellShare(a advice) {
 type DutyState struct {
 	// Duty is the share that trainers were told last, 0 while they yield.
 	Duty float64 `json:"duty"`
-	// Why is priced, no_prices, no_slope or few_requests where interference.pace is
+	// Why is priced, no_prices, unrated, no_slope or few_requests where interference.pace is
 	// priced: all but priced leave the duty to the mean gap, as with auto.
 	Why string `json:"why,omitempty"`
 	// ToTraining and ToRequests are the shadow prices of one more point (a hundredth) of
@@ -211,6 +213,9 @@ func (c *compute) state() *DutyState {
 	if c.weigh != nil {
 		s := c.weigh.share
 		out.Why, out.ToTraining, out.ToRequests = s.Why, s.ToTraining, s.ToRequests
+		if s.Why == slo.ShareUnpriced && c.weigh.priced {
+			out.Why = slo.ShareUnrated
+		}
 		out.Slope, out.SlopeErr, out.Pairs, out.Requests = s.Slope, s.Err, s.Pairs, s.Requests
 	}
 	return out

@@ -33,7 +33,7 @@ func (p plant) drive(c *compute, worth, miss float64, seconds int) (duties []flo
 		mean := 0.0
 		for tick := range 100 {
 			at += computeEvery
-			c.setWorth(worth)
+			c.setWorth(worth, true)
 			if tick%5 == 0 {
 				x := (p.idle + p.slope*duty) * (1 + 0.2*p.rng.NormFloat64())
 				c.gap(promised(), time.Duration(x*float64(promised().TBT)))
@@ -57,6 +57,17 @@ func TestPricedPaceIsThatOfAutoWithoutPricesOrSpeed(t *testing.T) {
 	for i := range auto {
 		if auto[i] != priced[i] {
 			t.Fatalf("at %v: duty %v, and %v with auto", time.Duration(i)*computeEvery, priced[i], auto[i])
+		}
+	}
+}
+
+// TestDutyWithoutASpeedIsNotCalledUnpriced: prices that are set are not missing.
+func TestDutyWithoutASpeedIsNotCalledUnpriced(t *testing.T) {
+	c := newCompute(true, paced(config.Priced), rand.New(rand.NewPCG(9, 9)).Float64)
+	for want, priced := range map[string]bool{"no_prices": false, "unrated": true} {
+		c.setWorth(0, priced)
+		if s := c.state(); s.Why != want {
+			t.Errorf("priced %v: got %q, want %q", priced, s.Why, want)
 		}
 	}
 }

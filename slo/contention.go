@@ -24,7 +24,8 @@ const (
 // Why a Share is what it is.
 const (
 	SharePriced    = "priced"       // the duty at which both sides are worth the same
-	ShareUnpriced  = "no_prices"    // nothing is priced, or no job has told its speed
+	ShareUnpriced  = "no_prices"    // nothing is priced
+	ShareUnrated   = "unrated"      // it is, and no job has told its speed (Choose cannot tell, its caller can)
 	ShareUntried   = "no_slope"     // what the duty does to gaps is not known well enough
 	ShareUncounted = "few_requests" // too few requests have ended to count misses
 )
