@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -180,13 +181,18 @@ const (
 	tailLine  = 160
 )
 
-// logTail is the end of the child's log, for an error.
+// logTail is the end of the child's log, for an error: of what it says to people, where
+// it says something; records are JSON.
 func (p *proc) logTail() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil || len(text) == 0 {
 		return "nothing in " + p.log
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasPrefix(line, "{") })
+	if len(said) > 0 {
+		lines = said
+	}
 	lines = lines[max(0, len(lines)-tailLines):]
 	for i, line := range lines {
 		if len(line) > tailLine {

@@ -138,10 +138,17 @@ func TestPinnedProcessIsPutBack(t *testing.T) {
 // TestTheEndOfALogIsShownInFewWords: a job's lines of JSON would fill the screen.
 func TestTheEndOfALogIsShownInFewWords(t *testing.T) {
 	p := &proc{log: filepath.Join(t.TempDir(), "x.log")}
-	if err := os.WriteFile(p.log, []byte("old\nolder\nfirst\n"+strings.Repeat("é", 500)+"\nlast\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if want := "the end of " + p.log + ": first | " + strings.Repeat("é", 80) + "... | last"; p.logTail() != want {
-		t.Errorf("got %q, want %q", p.logTail(), want)
+	long := strings.Repeat("é", 500)
+	for text, want := range map[string]string{
+		"old\nolder\nfirst\n" + long + "\nlast\n":            "first | " + long[:160] + "... | last",
+		"why\n{\"kind\": \"ready\"}\n{\"kind\": \"step\"}\n": "why",
+		"{\"kind\": \"ready\"}\n":                            `{"kind": "ready"}`,
+	} {
+		if err := os.WriteFile(p.log, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if want = "the end of " + p.log + ": " + want; p.logTail() != want {
+			t.Errorf("got %q, want %q", p.logTail(), want)
+		}
 	}
 }
