@@ -84,7 +84,7 @@ func (e Engine) validateModels(key string) error {
 	return nil
 }
 
-// modelWarnings are of models that a device has no room for, and of a warm that keeps
+// modelWarnings are of models that do not fit a device together, and of a warm that keeps
 // all of them. The capacity of a GPU that the file leaves to NVML is not known here.
 func (e Engine) modelWarnings(key string, devices []Device) (found []string) {
 	if len(e.Models) == 0 {
@@ -98,14 +98,7 @@ func (e Engine) modelWarnings(key string, devices []Device) (found []string) {
 		if d.Capacity == 0 || !slices.Contains(e.Devices, d.ID) {
 			continue
 		}
-		room, alone := d.Capacity-d.Headroom, false
-		for i, m := range e.Models {
-			if m.Bytes > room {
-				alone = true
-				found = append(found, fmt.Sprintf("%s.models[%d].bytes: got %v, want at most the capacity of %s without its headroom, %v: Lull has no room to load it, and its requests go to Triton as they are after %v (await)", key, i, m.Bytes, d.ID, room, e.Awaits()))
-			}
-		}
-		if !alone && all > room {
+		if room := d.Capacity - d.Headroom; all > room {
 			found = append(found, fmt.Sprintf("%s.models: got %v in all for %s, whose capacity without its headroom is %v: not all can be loaded at once, and idle ones make room for one that is asked for", key, all, d.ID, room))
 		}
 	}

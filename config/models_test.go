@@ -37,7 +37,7 @@ func TestModelErrorsNameTheKeyTheValueAndTheRule(t *testing.T) {
 		`engines[0].pool: got 1.0GiB beside models, want none: what a model holds is in its bytes`:                                                         `kind: triton, devices: [host0], pool: 1GiB, models: [{name: a, bytes: 1GiB}]`,
 		`engines[0].min_bound: got 1.0GiB beside models, want none: they go whole or not at all`:                                                           `kind: triton, devices: [host0], min_bound: 1GiB, models: [{name: a, bytes: 1GiB}]`,
 		`engines[0].stages: got some beside models, want none: a model's bytes lie alike on all devices`:                                                   `kind: triton, devices: [host0], stages: [{devices: [host0], bytes_per_token: 1KiB}], models: [{name: a, bytes: 1GiB}]`,
-		`engines[0].models[1].bytes: got 64.0GiB, want at most 8.0GiB, which host0 has without its headroom`:                                               `kind: triton, devices: [host0], models: [{name: a, bytes: 1GiB}, {name: b, bytes: 64GiB}]`,
+		`engines[0].models[1].bytes: got 64.0GiB, want at most 7.9GiB, which host0 has without its headroom`:                                               `kind: triton, devices: [host0], models: [{name: a, bytes: 1GiB}, {name: b, bytes: 64GiB}]`,
 		`engines[0].devices: got "host0" again, want each device once`:                                                                                     `kind: triton, devices: [host0, host0]`,
 		`engines[0].await: got 1m0s, want it beside models only`:                                                                                           `kind: triton, devices: [host0], await: 1m`,
 		`engines[0].warm: got 1.0GiB, want it beside models only`:                                                                                          `kind: triton, devices: [host0], warm: 1GiB`,
@@ -58,7 +58,6 @@ func TestModelErrorsNameTheKeyTheValueAndTheRule(t *testing.T) {
 func TestModelsThatDoNotFitAreWarnedOf(t *testing.T) {
 	for text, want := range map[string][]string{
 		"models: [{name: a, bytes: 5GiB}, {name: b, bytes: 2GiB}], warm: 2GiB": nil,
-		"models: [{name: a, bytes: 18GiB}, {name: b, bytes: 2GiB}]":            {"engines[0].models[0].bytes: got 18.0GiB, want at most the capacity of d without its headroom, 7.0GiB: Lull has no room to load it, and its requests go to Triton as they are after 1m0s (await)"},
 		"models: [{name: a, bytes: 6GiB}, {name: b, bytes: 2GiB}]":             {"engines[0].models: got 8.0GiB in all for d, whose capacity without its headroom is 7.0GiB: not all can be loaded at once, and idle ones make room for one that is asked for"},
 		"models: [{name: a, bytes: 2GiB}, {name: b, bytes: 2GiB}], warm: 4GiB": {"engines[0].warm: got 4.0GiB beside models of 4.0GiB in all, want less: nothing of them is lent, those that fit stay loaded"},
 	} {
