@@ -194,7 +194,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--chunk", type=int, default=5, help="orders of one method before the next takes its turn")
     parser.add_argument("--batch", type=int, default=64, help="samples in the global batch")
     parser.add_argument("--budget-mib", type=int, default=320)
-    parser.add_argument("--shapes", type=_shapes, default=[SHAPE], help=f"of {','.join(SHAPES)}; by default {SHAPE}")
+    parser.add_argument("--shapes", type=shape_names, default=[SHAPE], help=f"of {','.join(SHAPES)}; default {SHAPE}")
     parser.add_argument("--sizes-mib", type=_sizes, default=[*SIZES_MIB], help="bytes that orders take, in MiB")
     parser.add_argument("--storm", type=int, default=0, help="small orders besides, a tenth as many for next-saved")
     parser.add_argument("--storm-budget-mib", type=int, default=48, help="what they are taken from")
@@ -203,7 +203,8 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _shapes(text: str) -> list[str]:
+def shape_names(text: str) -> list[str]:
+    """The model sizes of an option."""
     names = text.split(",")
     if unknown := [name for name in names if name not in SHAPES]:
         raise argparse.ArgumentTypeError(f"got {unknown[0]!r}, want some of {', '.join(SHAPES)}")

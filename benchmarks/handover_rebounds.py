@@ -33,7 +33,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--max-seconds", type=float, default=0, help="end each count then; 0: never")
     parser.add_argument("--batch", type=int, default=64, help="samples in the global batch")
     parser.add_argument("--budget-mib", type=int, default=48, help="what orders are taken from")
-    parser.add_argument("--shapes", type=handover_bench._shapes, default=[handover_bench.SHAPE])
+    parser.add_argument("--shapes", type=handover_bench.shape_names, default=[handover_bench.SHAPE])
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

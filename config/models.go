@@ -29,16 +29,30 @@ func (e Engine) Awaits() time.Duration {
 // ModelID is the name in the ledger of one of the engine's models.
 func (e Engine) ModelID(model string) string { return e.Name + "/" + model }
 
+// room is what a device has without its headroom.
+type room struct {
+	device string
+	bytes  size.Bytes
+}
+
+// rooms are those of the engine's devices, without GPUs whose capacity the file leaves to
+// NVML.
+func (e Engine) rooms(devices []Device) (found []room) {
+	for _, d := range devices {
+		if d.Capacity > 0 && slices.Contains(e.Devices, d.ID) {
+			found = append(found, room{d.ID, d.Capacity - d.Headroom})
+		}
+	}
+	return found
+}
+
 // validateRoom looks whether each of the engine's models has room on its devices by
 // itself: one that has none can be unloaded and never loaded again.
-func (f File) validateRoom(key string, e Engine) error {
-	for _, d := range f.Devices {
-		if d.Capacity == 0 || !slices.Contains(e.Devices, d.ID) {
-			continue // a GPU's own is known later
-		}
+func (e Engine) validateRoom(key string, devices []Device) error {
+	for _, r := range e.rooms(devices) {
 		for i, m := range e.Models {
-			if room := d.Capacity - d.Headroom; m.Bytes > room {
-				return fmt.Errorf("%s.models[%d].bytes: got %v, want at most %v, which %s has without its headroom", key, i, m.Bytes, room, d.ID)
+			if m.Bytes > r.bytes {
+				return fmt.Errorf("%s.models[%d].bytes: got %v, want at most %v, which %s has without its headroom", key, i, m.Bytes, r.bytes, r.device)
 			}
 		}
 	}
@@ -85,7 +99,7 @@ func (e Engine) validateModels(key string) error {
 }
 
 // modelWarnings are of models that do not fit a device together, and of a warm that keeps
-// all of them. The capacity of a GPU that the file leaves to NVML is not known here.
+// all of them.
 func (e Engine) modelWarnings(key string, devices []Device) (found []string) {
 	if len(e.Models) == 0 {
 		return nil
@@ -94,12 +108,9 @@ func (e Engine) modelWarnings(key string, devices []Device) (found []string) {
 	for _, m := range e.Models {
 		all += m.Bytes
 	}
-	for _, d := range devices {
-		if d.Capacity == 0 || !slices.Contains(e.Devices, d.ID) {
-			continue
-		}
-		if room := d.Capacity - d.Headroom; all > room {
-			found = append(found, fmt.Sprintf("%s.models: got %v in all for %s, whose capacity without its headroom is %v: not all can be loaded at once, and idle ones make room for one that is asked for", key, all, d.ID, room))
+	for _, r := range e.rooms(devices) {
+		if all > r.bytes {
+			found = append(found, fmt.Sprintf("%s.models: got %v in all for %s, whose capacity without its headroom is %v: not all can be loaded at once, and idle ones make room for one that is asked for", key, all, r.device, r.bytes))
 		}
 	}
 	if e.Warm >= all {

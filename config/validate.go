@@ -199,7 +199,7 @@ func (f File) validateEngines(kinds map[string]string) error {
 				return fmt.Errorf("%s.devices: got %q again, want each device once", key, id)
 			}
 		}
-		if err := f.validateRoom(key, e); err != nil {
+		if err := e.validateRoom(key, f.Devices); err != nil {
 			return err
 		}
 		if id, yes := e.mixed(kinds); yes {

@@ -222,11 +222,11 @@ func (c Config) validateParties() error {
 		if len(e.Devices) == 0 {
 			return fmt.Errorf("engines.%s.devices: got none, want at least one", e.ID)
 		}
-		for _, d := range e.Devices {
+		for i, d := range e.Devices {
 			if !devices[d] {
 				return fmt.Errorf("engines.%s.devices: got %q, want one of the devices", e.ID, d)
 			}
-			if i := slices.Index(e.Devices, d); slices.Contains(e.Devices[i+1:], d) {
+			if slices.Contains(e.Devices[:i], d) {
 				return fmt.Errorf("engines.%s.devices: got %q twice, want each device once", e.ID, d)
 			}
 		}

@@ -210,10 +210,10 @@ def test_counting_rebounds_reports_no_time_of_an_ack_and_fails_where_a_bar_is_mi
 
 
 def test_shapes_and_sizes_of_the_command_line_are_checked() -> None:
-    assert handover_bench._shapes("small,large") == ["small", "large"]
+    assert handover_bench.shape_names("small,large") == ["small", "large"]
     assert handover_bench._sizes("4,16") == [4, 16]
     for call, text, said in (
-        (handover_bench._shapes, "huge", "got 'huge', want some of small, medium, large"),
+        (handover_bench.shape_names, "huge", "got 'huge', want some of small, medium, large"),
         (handover_bench._sizes, "16,x", "got '16,x', want numbers of MiB above 0"),
     ):
         try:

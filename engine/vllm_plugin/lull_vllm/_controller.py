@@ -267,7 +267,7 @@ class Controller:
         except Exception as error:
             self._break(error)
             return
-        if self._bound is not None and self._bound.restless:
+        if self._restless:
             self.wake()
 
     def rang(self) -> None:
@@ -316,7 +316,7 @@ class Controller:
         if self._bound is not None:
             unmapped = self._telemetry.get("pool_blocks") - status.mapped
             raised = self._orders.expire(unmapped * self._telemetry.get("block_bytes"))
-            if raised or self._bound.restless or self._orders.changed():
+            if raised or self._restless or self._orders.changed():
                 self.rang()
         # An idle engine may have lost requests or its prefix cache without a step.
         self._telemetry.scheduler(self._scheduler, self._pool, self._cached, status.withdrawn)
